@@ -1,0 +1,1 @@
+"""Event-driven scheduling for Apache Airflow 3."""

@@ -1,0 +1,342 @@
+"""The log contract: the durable place between the world and Airflow.
+
+The log is authoritative for what arrived, who has it and how that ended. Airflow's asset events are only
+wake-up calls. Every method is one transaction, blocking, and safe to call from any thread and process;
+async callers use ``asyncio.to_thread``. A crash at any point leaves the state before or after the method,
+never between.
+
+An event, seen from one subscription (a Dag's place in a watcher's events)::
+
+                    batch closes           claim()               run succeeded
+      (append) ──▶ OPEN ──────▶ PENDING ───────────▶ CLAIMED ─────────────────▶ DONE
+                                  ▲  ▲                │   │ │
+                     key is free  │  │  run failed,   │   │ └─ dead_letter() ──▶ DEAD
+                                  │  └─ after backoff ┘   │                       ▲
+                               BLOCKED                    └─ failed max_attempts ─┘
+
+A batch: ``open`` ──size | bytes | within | quiet | flush──▶ ``closed`` ──▶ ``announced``. A watcher has at
+most one open batch, so batches close in the order of the log.
+
+An announcement is due for a watcher when an active, unpaused subscription has claimable events and either
+was not woken since its last claim or its reminder time has come::
+
+      IDLE ──claimable──▶ DUE ──Airflow committed the asset event──▶ WOKEN ──claim()──▶ IDLE
+                           ▲                                           │
+                           └────────── unclaimed for 30 s, 60 s, … ────┘
+
+A lease: ``free`` ──acquire, epoch+1──▶ ``held`` ──renew──▶ ``held``; ``held`` ──release | expires──▶ free.
+An append that carries a lease whose epoch is no longer current raises ``LeaseLost`` and changes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from windsock.events import DeadLetter, Event
+from windsock.spec import WatcherSpec
+
+__all__ = [
+    "Announcement",
+    "Appended",
+    "Claim",
+    "DeadRecord",
+    "EventQuery",
+    "EventRecord",
+    "Lease",
+    "Log",
+    "State",
+    "Subscription",
+    "WatcherHealth",
+    "Write",
+]
+
+
+class State(enum.StrEnum):
+    """Where an event stands for one subscription."""
+
+    OPEN = "open"
+    PENDING = "pending"
+    BLOCKED = "blocked"
+    CLAIMED = "claimed"
+    DONE = "done"
+    DEAD = "dead"
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the log's plain values."""
+
+
+class Lease(_Value):
+    """The right to read a source, until it expires or another owner takes it."""
+
+    name: str
+    owner: str
+    epoch: int
+    expires_at: float
+
+
+class Write(_Value):
+    """What one append brings to one watcher. ``dedup`` has one hash per event, or is empty for none."""
+
+    watcher: str
+    events: Sequence[Event]
+    dedup: Sequence[bytes] = ()
+    bodies: Sequence[bytes] = ()
+    """The encoded events, if the caller has them already."""
+    dead: Sequence[DeadLetter] = ()
+    filtered: int = 0
+    flush: bool = False
+    """Close the batch after these events."""
+
+
+class Appended(_Value):
+    """What became of one write: new events with their ``seq``, and duplicates with the first one's seq."""
+
+    new: list[Event]
+    duplicates: list[tuple[Event, int]]
+
+
+class Subscription(_Value):
+    """A Dag's own durable place in a watcher's events."""
+
+    watcher: str
+    asset: str | None
+    dag_id: str
+    active: bool
+    paused: bool
+    explicit: bool
+    """Whether the Dag has called ``claim``; if not, a run is taken to have what it was triggered with."""
+    pending: int
+    claimed: int
+    dead: int
+
+
+class Announcement(_Value):
+    """A wake-up call for the Dags of one watcher: events up to ``up_to`` can be claimed."""
+
+    id: str
+    watcher: str
+    first: int
+    up_to: int
+    count: int
+    reminder: bool
+    events: list[Event]
+    """The events themselves when they are few and small, else empty."""
+    claims: dict[str, int] = {}
+    """How often each woken Dag had claimed when this became due: a later claim makes it stale."""
+
+
+class Claim(_Value):
+    """The events that belong to one run."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    """``active``, ``done`` or ``failed``."""
+    events: list[Event]
+
+
+class EventRecord(_Value):
+    """An event with what the log knows of it, for one subscription or, with no subscription, for itself."""
+
+    event: Event
+    watcher: str
+    asset: str | None
+    received_at: float
+    batch: int | None
+    dag_id: str | None
+    state: State
+    run_id: str | None
+    attempts: int
+
+
+class DeadRecord(_Value):
+    """A dead letter with its place in the log."""
+
+    id: int
+    watcher: str
+    seq: int | None
+    dag_id: str | None
+    run_id: str | None
+    stage: str
+    category: str
+    reason: str
+    error: str | None
+    attempts: int
+    at: float
+    body: bytes
+
+
+class WatcherHealth(_Value):
+    """A watcher's counters and the heartbeat of the one that reads its source."""
+
+    watcher: str
+    asset: str | None
+    source: str
+    logged: int
+    duplicates: int
+    filtered: int
+    dead: int
+    backlog: int
+    """Logged events that some active subscription has not settled."""
+    state: str | None
+    """``running``, ``paused``, ``backoff``, ``stopped``; None if nobody ever read it."""
+    owner: str | None
+    heartbeat_at: float | None
+    lag: int | None
+    error: str | None
+    last_event_at: float | None
+
+
+class EventQuery(_Value):
+    """Which events to list, newest first; every field that is set narrows the answer."""
+
+    id: str | None = None
+    key: str | None = None
+    type: str | None = None
+    watcher: str | None = None
+    asset: str | None = None
+    dag_id: str | None = None
+    state: State | None = None
+    since: float | None = None
+    until: float | None = None
+    text: str | None = None
+    """Found anywhere in the stored event."""
+    before: int | None = None
+    """Only events with a smaller seq: the next page."""
+    limit: int = 100
+
+
+class Log(Protocol):
+    """See the module's docstring for what holds across the methods."""
+
+    def close(self) -> None:
+        """Let go of the database."""
+
+    # who is there
+
+    def register(self, spec: WatcherSpec, *, source: str, asset: str | None = None) -> None:
+        """Make the watcher known, or bring its definition up to date. ``asset=None`` keeps the known one."""
+
+    def watchers(self, *, source: str | None = None, asset: str | None = None) -> list[WatcherSpec]:
+        """The registered definitions, of one source or one asset if named."""
+        ...
+
+    def watcher(self, name: str) -> WatcherSpec | None:
+        """One registered definition."""
+
+    def subscribe(self, watcher: str, dag_id: str, *, paused: bool = False) -> None:
+        """Give the Dag its place, or make it active again.
+
+        The first Dag of a watcher starts at the watcher's first event, a later one at the next event.
+        """
+
+    def unsubscribe(self, watcher: str, dag_id: str) -> None:
+        """The Dag is gone: its events no longer count as backlog and wake nobody."""
+
+    def subscriptions(self, *, watcher: str | None = None, dag_id: str | None = None) -> list[Subscription]:
+        """Every Dag's place, with its counts."""
+        ...
+
+    # who reads
+
+    def acquire(self, name: str, owner: str, ttl: float) -> Lease | None:
+        """Take the lease, or None while another owner holds it. The same owner gets a new epoch too."""
+
+    def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Hold the lease longer; raises LeaseLost if it was taken over."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease back; does nothing if it was taken over."""
+
+    def cursor(self, source: str) -> dict[str, Any] | None:
+        """The source's position after the last append that carried one."""
+
+    # what arrives
+
+    def append(
+        self,
+        writes: Sequence[Write],
+        *,
+        source: str | None = None,
+        cursor: dict[str, Any] | None = None,
+        lease: Lease | None = None,
+    ) -> list[Appended]:
+        """Store events, dedup keys, dead letters, counters and the source's cursor in one transaction."""
+        ...
+
+    def close_batches(self) -> int:
+        """Close every batch whose time window or quiet period has passed; how many were closed."""
+        ...
+
+    # who is told
+
+    def due(self, watchers: Sequence[str], *, inline: int = 0, inline_bytes: int = 0) -> list[Announcement]:
+        """The announcements to make now. Changes nothing: what is never confirmed is due again."""
+        ...
+
+    def announced(self, announcement: Announcement) -> None:
+        """Airflow has committed the asset event."""
+
+    # who has it
+
+    def claim(
+        self, watchers: Sequence[str], dag_id: str, run_id: str, *, limit: int | None = None
+    ) -> list[Event]:
+        """The run's events of these watchers: the same ones on every call, else up to ``limit`` new ones.
+
+        Oldest first. By default as many as the largest batch of the watchers. Events whose key is busy
+        (claimed by another run, or waiting for a retry) are left for a later claim.
+        """
+        ...
+
+    def claim_announced(self, watcher: str, dag_id: str, run_id: str, up_to: int) -> int:
+        """Take for the run what it was triggered with, unless the Dag claims for itself; how many events."""
+        ...
+
+    def settle(self, dag_id: str, run_id: str, *, ok: bool, reason: str = "") -> int:
+        """The run ended: its events are done, or return with one more attempt, or are dead; how many."""
+        ...
+
+    def release_run(self, dag_id: str, run_id: str) -> int:
+        """The run is gone without an outcome: its events return with no attempt counted; how many."""
+        ...
+
+    def dead_letter(self, dag_id: str, run_id: str, seq: int, reason: str) -> None:
+        """Set one claimed event of the run aside; the run's other events are not touched."""
+
+    def active_runs(self) -> list[tuple[str, str]]:
+        """(dag_id, run_id) of every claim that is not settled."""
+        ...
+
+    # what is known
+
+    def events(self, query: EventQuery) -> list[EventRecord]:
+        """Matching events, newest first: one record per subscription, or one if nobody is subscribed."""
+        ...
+
+    def dead_letters(self, *, watcher: str | None = None, limit: int = 100) -> list[DeadRecord]:
+        """The newest dead letters."""
+        ...
+
+    def backlog(self, watchers: Sequence[str]) -> int:
+        """Events of these watchers that some active subscription has not settled."""
+        ...
+
+    def heartbeat(
+        self, source: str, owner: str, state: str, *, lag: int | None = None, error: str | None = None
+    ) -> None:
+        """The reader of ``source`` says how it is."""
+
+    def health(self) -> list[WatcherHealth]:
+        """Counters and heartbeats of every watcher."""
+        ...
+
+    def purge(self, *, before: float) -> int:
+        """Delete events received before that time which every active subscription has settled; how many."""
+        ...

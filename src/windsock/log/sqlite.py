@@ -1,0 +1,146 @@
+"""The log in one SQLite file: the default, for one machine.
+
+WAL with ``synchronous=FULL``: a commit is on disk before it returns, readers never wait for the writer, and
+several processes share the file. One connection per log object, used by one thread at a time.
+``SqliteLog(":memory:")`` is the memory log of the test kit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from windsock.events import Event
+from windsock.log.sql import LogUnavailable, Row, SqlLog, Transaction, load_queries, migrations
+
+__all__ = ["SqliteLog"]
+
+_BUSY_SECONDS = 30.0
+_MAX_VARIABLES = 500
+_QUERIES = load_queries(lock="", lock_s="", text="CAST(body AS TEXT)")
+
+
+class SqliteLog(SqlLog):
+    """See :class:`windsock.log.base.Log`."""
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock=clock)
+        self.path = str(path)
+        self._lock = threading.RLock()
+        try:
+            if self.path != ":memory:":
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._db.row_factory = _as_dict
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._migrate()
+        except (sqlite3.Error, OSError) as error:
+            raise LogUnavailable(f"cannot open the event log {self.path}: {error}") from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _migrate(self) -> None:
+        """Bring the file up to date; two processes that start together follow each other."""
+        steps = migrations("sqlite")
+        if self._version() >= steps[-1][0]:
+            return
+        with self._transaction():
+            done = self._version()
+            for version, sql in steps:
+                if version > done:
+                    for statement in sql.split(";"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA user_version = {version}")
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()["user_version"])
+
+    @contextmanager
+    def _transaction(self, *, write: bool = True) -> Iterator[Transaction]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    yield _SqliteTransaction(self._db)
+                except BaseException:
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise LogUnavailable(f"event log {self.path}: {error}") from error
+            except sqlite3.ProgrammingError as error:
+                raise LogUnavailable(f"event log {self.path} is closed: {error}") from error
+
+    def _select(self, where: str) -> str:
+        return _QUERIES["list_events"].replace("{where}", where.replace("{text}", "CAST(body AS TEXT)"))
+
+
+class _SqliteTransaction(Transaction):
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def rows(self, name: str, /, **params: Any) -> list[Row]:
+        return self._db.execute(_QUERIES.get(name, name), params).fetchall()
+
+    def run(self, name: str, /, **params: Any) -> int:
+        return self._db.execute(_QUERIES[name], params).rowcount
+
+    def many(self, name: str, params: Sequence[Mapping[str, Any]]) -> None:
+        self._db.executemany(_QUERIES[name], params)
+
+    def take_seqs(self, count: int) -> Sequence[int]:
+        row = self._db.execute(
+            "UPDATE counter SET next_seq = next_seq + ? RETURNING next_seq", (count,)
+        ).fetchone()
+        return range(row["next_seq"] - count, row["next_seq"])
+
+    def remember(
+        self, hashes: Sequence[bytes], seqs: Sequence[int], expires_at: float | None, now: float
+    ) -> dict[bytes, int]:
+        known: dict[bytes, int] = {}
+        for start in range(0, len(hashes), _MAX_VARIABLES):
+            part = hashes[start : start + _MAX_VARIABLES]
+            marks = ",".join("?" * len(part))
+            found = self._db.execute(
+                f"SELECT hash, seq FROM dedup WHERE hash IN ({marks})"  # noqa: S608 - only question marks
+                " AND (expires_at IS NULL OR expires_at > ?)",
+                (*part, now),
+            )
+            known.update((row["hash"], row["seq"]) for row in found)
+        self._db.executemany(
+            "INSERT OR REPLACE INTO dedup (hash, seq, expires_at) VALUES (?, ?, ?)",
+            (
+                (digest, seq, expires_at)
+                for digest, seq in zip(hashes, seqs, strict=True)
+                if digest not in known
+            ),
+        )
+        return known
+
+    def insert_events(
+        self, watcher_id: int, events: Sequence[Event], bodies: Sequence[bytes], seqs: Sequence[int], now: float
+    ) -> None:
+        self._db.executemany(
+            "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                (seq, watcher_id, event.id, event.type, event.key, now, body)
+                for seq, event, body in zip(seqs, events, bodies, strict=True)
+            ),
+        )
+
+
+def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}

@@ -1,0 +1,76 @@
+"""The source contract: read one system, yield events with their ack, know your own position.
+
+A source knows neither Airflow nor the pipeline nor the log. The runner drives it::
+
+    source = FilesSource(FilesConfig(path="/in", pattern="*.csv"))
+    await source.connect(cursor)             # where the last committed append left off, or None
+    async for delivery in source.read():     # runs until cancelled
+        ...                                  # events, cursor appended in one transaction
+        await delivery.ack()                 # only then
+    await source.close()
+
+What every source keeps to, and the contract suite in :mod:`windsock.testing.sources` proves:
+
+* ``read`` yields deliveries of one or more events, in order, as large as they come for free (a broker's
+  fetch, one directory scan) and at most :data:`MAX_DELIVERY` events. It waits without polling faster than
+  its interval and never blocks the event loop: blocking clients run in a thread.
+* ``delivery.ack()`` is called at most once, after the commit, in the order of the deliveries. Until then
+  the source must be able to deliver the same events again, from the cursor or from its broker.
+* ``delivery.cursor`` is all that ``connect`` needs to go on after this delivery: small JSON, or None for a
+  system that keeps its own position.
+* What cannot become an event is put into ``delivery.dead`` and does not stop the next one.
+* A system that is away, refuses the credentials or misses the queue raises
+  :class:`~windsock.events.SourceError` with the remedy; the runner calls ``close`` and ``connect`` again,
+  with backoff.
+* ``close`` returns promptly, also in the middle of ``read``, and may be called twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from windsock.events import DeadLetter, Event
+
+__all__ = ["MAX_DELIVERY", "Cursor", "Delivery", "Source"]
+
+MAX_DELIVERY = 1000
+"""The most events that one delivery may carry."""
+
+
+Cursor = dict[str, Any]
+
+
+async def _nothing() -> None:
+    """The ack of a system that needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one read brought: events, the position after them, and how to confirm them."""
+
+    events: Sequence[Event]
+    cursor: Cursor | None = None
+    ack: Callable[[], Awaitable[None]] = _nothing
+    dead: Sequence[DeadLetter] = field(default=())
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Reads one system. See the module's docstring for the contract."""
+
+    kind: ClassVar[str]
+
+    async def connect(self, cursor: Cursor | None) -> None:
+        """Reach the system and take position; raise SourceError if it cannot be had."""
+
+    def read(self) -> AsyncIterator[Delivery]:
+        """Yield deliveries until cancelled or closed."""
+        ...
+
+    async def lag(self) -> int | None:
+        """How many events wait in the system behind the position, or None if it cannot be known."""
+
+    async def close(self) -> None:
+        """Let go of the system."""

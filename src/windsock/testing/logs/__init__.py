@@ -1,0 +1,45 @@
+"""The contract suite that every log passes.
+
+Subclass :class:`LogContract` in a test module and give it a fixture that opens your log on an empty store::
+
+    class TestMyLog(LogContract):
+        @pytest.fixture
+        def open_log(self, tmp_path):
+            return lambda clock: MyLog(tmp_path / "log.db", clock=clock)
+
+A log that outlives its handle passes :class:`DurableLogContract` too: there ``open_log``, called again in
+the same test, opens the same store once more.
+"""
+
+from __future__ import annotations
+
+from windsock.testing.logs.announcements import AnnouncementContract
+from windsock.testing.logs.arrival import ArrivalContract
+from windsock.testing.logs.batches import BatchContract
+from windsock.testing.logs.claims import ClaimContract
+from windsock.testing.logs.durability import DurabilityContract
+from windsock.testing.logs.knowledge import KnowledgeContract
+from windsock.testing.logs.leases import LeaseContract
+from windsock.testing.logs.ordering import OrderingContract
+from windsock.testing.logs.outcomes import OutcomeContract
+from windsock.testing.logs.subscriptions import SubscriptionContract
+
+__all__ = ["DurableLogContract", "LogContract"]
+
+
+class LogContract(
+    SubscriptionContract,
+    LeaseContract,
+    ArrivalContract,
+    BatchContract,
+    AnnouncementContract,
+    ClaimContract,
+    OrderingContract,
+    OutcomeContract,
+    KnowledgeContract,
+):
+    """What every log does, in memory or not."""
+
+
+class DurableLogContract(LogContract, DurabilityContract):
+    """What a log does that several handles and processes can open."""
