@@ -1,1 +1,50 @@
-"""Event-driven scheduling for Apache Airflow 3."""
+"""Event-driven scheduling for Apache Airflow 3.
+
+This is the public door. Watchers are in :mod:`windsock.watchers`, the test kit in :mod:`windsock.testing`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windsock.airflow.claim import claim, dead_letter
+    from windsock.events import DeadLetter, Event, InvalidEvent, SourceError, WindsockError
+    from windsock.log import Log, open_log
+    from windsock.spec import WatcherSpec
+
+__all__ = [
+    "DeadLetter",
+    "Event",
+    "InvalidEvent",
+    "Log",
+    "SourceError",
+    "WatcherSpec",
+    "WindsockError",
+    "claim",
+    "dead_letter",
+    "open_log",
+]
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "claim": "windsock.airflow.claim",
+    "dead_letter": "windsock.airflow.claim",
+    "DeadLetter": "windsock.events",
+    "Event": "windsock.events",
+    "InvalidEvent": "windsock.events",
+    "SourceError": "windsock.events",
+    "WindsockError": "windsock.events",
+    "Log": "windsock.log",
+    "open_log": "windsock.log",
+    "WatcherSpec": "windsock.spec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are first used: ``import windsock`` does not import Airflow."""
+    if name in _ROOMS:
+        return getattr(import_module(_ROOMS[name]), name)
+    raise AttributeError(f"module 'windsock' has no attribute {name!r}")

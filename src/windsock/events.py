@@ -12,16 +12,25 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import decimal
 import enum
 import hashlib
-import math
+import re
 import uuid
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
+
+from windsock.values import (
+    InvalidEvent,
+    WindsockError,
+    clean_text,
+    describe,
+    normalise,
+    parse_json,
+    parse_time,
+    scalar_text,
+)
 
 __all__ = [
     "Category",
@@ -31,22 +40,26 @@ __all__ = [
     "LeaseLost",
     "SourceError",
     "WindsockError",
+    "clean_text",
     "dedup_hash",
+    "normalise",
+    "parse_json",
+    "parse_time",
 ]
 
 MAX_EVENT_BYTES = 1_000_000
 """Default cap on one encoded event; larger ones become dead letters."""
 
-_MAX_DEPTH = 100
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+MAX_IDENTITY_BYTES = 2048
+"""Cap on ``id``, ``source``, ``type`` and ``key``: they are indexed, and an index entry is bounded."""
 
-
-class WindsockError(Exception):
-    """Base of every error that Windsock raises on purpose."""
-
-
-class InvalidEvent(WindsockError):
-    """The input cannot become an event; the message says what is wrong with it."""
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_EXTENSION_NAME = re.compile(r"[a-z0-9]+")
+_RESERVED = {
+    *("id", "source", "type", "specversion", "time", "subject", "data", "datacontenttype", "dataschema"),
+    *("partitionkey", "sequence", "traceparent", "correlationid", "causationid"),
+}
+"""CloudEvents names that an :class:`Event` has a field for."""
 
 
 class LeaseLost(WindsockError):
@@ -109,31 +122,48 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cls,
         data: Any = None,
         *,
-        source: str,
-        type: str,  # the CloudEvents attribute name
+        source: object,
+        type: object,
         id: object = None,
-        time: dt.datetime | float | str | None = None,
+        time: dt.date | float | str | None = None,
+        subject: object = None,
+        datacontenttype: object = None,
+        dataschema: object = None,
+        key: object = None,
+        sequence: object = None,
+        traceparent: object = None,
+        correlation: object = None,
+        cause: object = None,
         extensions: Mapping[str, Any] | None = None,
-        **attributes: object,
     ) -> Event:
         """Build an event from anything a source can hand over.
 
-        Data is normalised to JSON values (see :func:`normalise`), times to aware datetimes. Without an
-        ``id`` a random one is taken, so the event is never a duplicate of another.
+        Data is normalised to JSON values (see :func:`normalise`), except that bytes stay bytes; times become
+        aware datetimes; numbers, UUIDs and the like become text where an attribute is text, and an empty
+        optional attribute counts as absent. Without an ``id`` a random one is taken, so the event is never a
+        duplicate of another. The default content type (``application/json``, ``application/octet-stream``
+        for bytes) is left out.
         """
-        texts = {name: clean_text(str(value)) for name, value in attributes.items() if value is not None}
-        if not source or not type:
-            raise InvalidEvent("an event needs a non-empty source and type")
         binary = isinstance(data, bytes | bytearray | memoryview)
+        content_type = _text("datacontenttype", datacontenttype)
+        if content_type == ("application/octet-stream" if binary else "application/json"):
+            content_type = None
         return cls(
-            id=clean_text(str(id)) if id not in (None, "") else str(uuid.uuid4()),
-            source=clean_text(source),
-            type=clean_text(type),
+            id=_identity("id", id) or str(uuid.uuid4()),
+            source=_required("source", source),
+            type=_required("type", type),
             time=parse_time(time),
-            data=bytes(data) if binary else normalise(data),
+            subject=_text("subject", subject),
+            data=_bytes(data) if binary else normalise(data),
             binary=binary,
-            extensions={clean_text(k): _extension(v) for k, v in (extensions or {}).items() if v is not None},
-            **texts,
+            datacontenttype=content_type,
+            dataschema=_text("dataschema", dataschema),
+            key=_identity("key", key),
+            sequence=_text("sequence", sequence),
+            traceparent=_text("traceparent", traceparent),
+            correlation=_text("correlation", correlation),
+            cause=_text("cause", cause),
+            extensions=_extensions(extensions) if extensions else {},
         )
 
     def encode(self) -> bytes:
@@ -143,8 +173,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def decode(cls, body: bytes, *, seq: int | None = None, attempt: int = 0) -> Event:
         """Read what :meth:`encode` wrote, and where in the log it was found."""
-        event = _decoder.decode(body)
-        data = base64.b64decode(event.data) if event.binary else event.data
+        try:
+            event = _decoder.decode(body)
+            data = base64.b64decode(event.data, validate=True) if event.binary else event.data
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidEvent(f"stored event cannot be read: {describe(error)}") from error
         return msgspec.structs.replace(event, data=data, seq=seq, attempt=attempt)
 
     def as_dict(self) -> dict[str, Any]:
@@ -155,8 +188,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Event:
         """The event behind what :meth:`as_dict` returned."""
-        event = msgspec.convert(value, cls)
-        return msgspec.structs.replace(event, data=base64.b64decode(event.data)) if event.binary else event
+        try:
+            event = msgspec.convert(value, cls)
+            if event.binary:
+                event = msgspec.structs.replace(event, data=base64.b64decode(event.data, validate=True))
+        except (ValueError, TypeError) as error:
+            raise InvalidEvent(f"not an event: {describe(error)}") from error
+        return event
 
 
 _encoder = msgspec.json.Encoder()
@@ -168,66 +206,53 @@ def dedup_hash(scope: str, key: str) -> bytes:
     return hashlib.blake2b(f"{scope}\0{key}".encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def clean_text(text: str) -> str:
-    """``text`` without lone surrogates, which no JSON or database column can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
-
-
-def parse_time(value: dt.datetime | float | str | None) -> dt.datetime | None:
-    """An aware datetime from a datetime, epoch seconds or RFC 3339 text; naive means UTC."""
-    try:
-        if value is None:
-            return None
-        if isinstance(value, str):
-            value = msgspec.convert(value, dt.datetime)
-        if isinstance(value, int | float):
-            return dt.datetime.fromtimestamp(value, dt.UTC)
-        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-    except (ValueError, OverflowError, OSError, TypeError, msgspec.ValidationError) as error:
-        raise InvalidEvent(f"time {value!r} is not a timestamp: {error}") from error
-
-
-def normalise(value: Any, depth: int = 0) -> Any:
-    """``value`` as plain JSON values that every JSON reader, database and Airflow column takes.
-
-    Times become ISO 8601 text, decimals and integers past 64 bits become text, NaN and infinities
-    become ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, bytes become base64 text, sets and tuples lists,
-    lone surrogates ``?``. Anything else, and nesting past 100 levels, raises :class:`InvalidEvent`.
-    """
-    kind = type(value)
-    if kind is str:
-        return clean_text(value)
-    if kind is bool or value is None:
-        return value
-    if kind is int:
-        return value if _INT_MIN <= value <= _INT_MAX else str(value)
-    if kind is float:
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if depth >= _MAX_DEPTH:
-        raise InvalidEvent(f"data is nested deeper than {_MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
-        return {clean_text(str(k)): normalise(v, depth + 1) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [normalise(v, depth + 1) for v in value]
-    if isinstance(value, enum.Enum):
-        return normalise(value.value, depth + 1)
-    if isinstance(value, str):
-        return clean_text(str(value))
-    if isinstance(value, int | float):
-        return normalise((int if isinstance(value, int) else float)(value), depth)
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, decimal.Decimal | uuid.UUID | PurePath):
-        return str(value)
+def _text(name: str, value: object) -> str | None:
+    """An attribute's value as text, or None if it is absent or empty."""
+    if value is None:
+        return None
+    if type(value) is str:
+        return clean_text(value) or None
     if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(bytes(value)).decode("ascii")
-    raise InvalidEvent(f"data holds a {kind.__module__}.{kind.__qualname__}, which JSON cannot carry")
+        return clean_text(_bytes(value).decode("utf-8", "backslashreplace")) or None
+    try:
+        return scalar_text(value) or None
+    except InvalidEvent as error:
+        raise InvalidEvent(f"attribute {name!r} cannot be text: {error}") from error
 
 
-def _extension(value: Any) -> str | int | bool:
-    plain = normalise(value)
-    return plain if isinstance(plain, str | int | bool) else msgspec.json.encode(plain).decode()
+def _identity(name: str, value: object) -> str | None:
+    text = _text(name, value)
+    if text and len(text) * 4 > MAX_IDENTITY_BYTES and len(text.encode()) > MAX_IDENTITY_BYTES:
+        raise InvalidEvent(f"attribute {name!r} is longer than {MAX_IDENTITY_BYTES} bytes")
+    return text
+
+
+def _required(name: str, value: object) -> str:
+    text = _identity(name, value)
+    if text is None:
+        raise InvalidEvent(f"attribute {name!r} is missing or empty")
+    return text
+
+
+def _bytes(value: bytes | bytearray | memoryview) -> bytes:
+    try:
+        return bytes(value)
+    except Exception as error:  # a released buffer, or a subclass's own code
+        raise InvalidEvent(f"data cannot be read: {describe(error)}") from error
+
+
+def _extensions(values: Mapping[str, Any]) -> dict[str, str | int | bool]:
+    """CloudEvents knows text, 32-bit integers and booleans; the rest becomes text."""
+    plain: dict[str, str | int | bool] = {}
+    for name, value in normalise(values).items():
+        if value is None:
+            continue
+        if not _EXTENSION_NAME.fullmatch(name):
+            raise InvalidEvent(f"extension {name!r} is not named in lower-case letters and digits")
+        if name in _RESERVED:
+            raise InvalidEvent(f"extension {name!r} has the name of an attribute of its own")
+        if isinstance(value, str | bool) or (isinstance(value, int) and _INT32_MIN <= value <= _INT32_MAX):
+            plain[name] = value
+        else:
+            plain[name] = msgspec.json.encode(value).decode()
+    return plain

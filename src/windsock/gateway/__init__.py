@@ -1,0 +1,8 @@
+"""HTTP into the log: webhooks and CloudEvents. Knows nothing of Airflow, which mounts it."""
+
+from __future__ import annotations
+
+from windsock.gateway.app import create_app
+from windsock.gateway.auth import Secret
+
+__all__ = ["Secret", "create_app"]

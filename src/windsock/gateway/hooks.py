@@ -57,7 +57,7 @@ class Hooks:
         self._clock = clock
         self._specs: dict[str, WatcherSpec] = {}
         self._ready: dict[str, Hook] = {}
-        self._broken: dict[str, Refused] = {}
+        self._broken: set[str] = set()
         self._read_at: float | None = None
         self._reading = asyncio.Lock()
 
@@ -121,19 +121,22 @@ class Hooks:
 
     async def _prepare(self, spec: WatcherSpec) -> Hook:
         if spec.name in self._broken:
-            raise self._broken[spec.name]
+            raise _broken()
         try:
             config = msgspec.convert(spec.options, WebhookConfig)
             pipeline = await asyncio.to_thread(Pipeline.compile, spec, scope=spec.name)
         except Exception as error:  # compiling imports the user's own functions
+            self._broken.add(spec.name)
             logger.error(
                 "windsock.gateway.watcher_broken watcher=%s error=%s: %s", spec.name, type(error).__name__, error
             )
-            refusal = Refused(503, "the watcher is declared wrongly: see the server's log", retry_after=30)
-            self._broken[spec.name] = refusal
-            raise refusal from error
+            raise _broken() from error
         made = Hook(spec, config, pipeline, TokenBucket(config.rate, config.burst, clock=self._clock))
         ready = self._ready.get(spec.name)
         # Another request may have been quicker, and its bucket counts already.
         self._ready[spec.name] = ready if ready and ready.spec == spec else made
         return self._ready[spec.name]
+
+
+def _broken() -> Refused:
+    return Refused(503, "the watcher is declared wrongly: see the server's log", retry_after=30)

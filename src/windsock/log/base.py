@@ -242,6 +242,10 @@ class Log(Protocol):
         """Every Dag's place, with its counts."""
         ...
 
+    def wanted(self, source: str) -> bool:
+        """Whether a Dag subscribes to a watcher of the source, or none ever did: if not, stop reading."""
+        ...
+
     # who reads
 
     def acquire(self, name: str, owner: str, ttl: float) -> Lease | None:

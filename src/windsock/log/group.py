@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Sequence
 
 from windsock.events import WindsockError
 from windsock.log.base import Appended, Log, Write
+from windsock.log.sql import LogUnavailable
 
 __all__ = ["GroupCommit", "Overloaded"]
 
@@ -32,19 +32,14 @@ class Overloaded(WindsockError):
 class GroupCommit:
     """Appends to ``log`` on behalf of many tasks of one event loop.
 
-    A group that fails is tried again write by write, so that one bad write does not fail its neighbours;
-    this ends after ``retry_for`` seconds, because a log that is away fails every one of them slowly. If the
-    connection broke during a commit, a write may have been stored although it is tried again: its dedup keys
-    then make it a duplicate.
+    A group that fails is tried again write by write, so that one bad write does not fail its neighbours. A
+    log that is away (:class:`LogUnavailable`) fails them all at once: each alone would only wait as long.
     """
 
-    def __init__(
-        self, log: Log, *, max_group: int = 500, max_waiting: int = 5000, retry_for: float = 5.0
-    ) -> None:
+    def __init__(self, log: Log, *, max_group: int = 500, max_waiting: int = 5000) -> None:
         self._log = log
         self._max_group = max_group
         self._max_waiting = max_waiting
-        self._retry_for = retry_for
         self._waiting: deque[tuple[Write, asyncio.Future[Appended]]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -68,7 +63,7 @@ class GroupCommit:
         """Take no more writes, and return when those that wait are committed. The log stays open."""
         self._closed = True
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task])
 
     async def _drain(self) -> None:
         while self._waiting:
@@ -92,19 +87,8 @@ class GroupCommit:
     def _commit(self, writes: Sequence[Write]) -> Sequence[Appended | Exception]:
         try:
             return self._log.append(writes)
-        except Exception as error:  # noqa: BLE001 - handed to the caller it belongs to
-            if len(writes) == 1:
-                return [error]
-            failure = error
-        logger.warning("windsock.log.group_failed writes=%d error=%s", len(writes), type(failure).__name__)
-        until = time.monotonic() + self._retry_for
-        results: list[Appended | Exception] = []
-        for write in writes:
-            if time.monotonic() >= until:
-                results.append(failure)
-                continue
-            try:
-                results.extend(self._log.append([write]))
-            except Exception as error:  # noqa: BLE001 - handed to the caller it belongs to
-                results.append(error)
-        return results
+        except Exception as error:  # each caller gets its own
+            if len(writes) == 1 or isinstance(error, LogUnavailable):
+                return [error] * len(writes)
+            logger.warning("windsock.log.group_split writes=%d error=%s", len(writes), type(error).__name__)
+        return [self._commit([write])[0] for write in writes]

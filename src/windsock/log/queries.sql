@@ -125,6 +125,11 @@ SELECT w.name AS watcher, w.asset, s.dag_id, s.active, s.paused, s.explicit,
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 ORDER BY w.name, s.dag_id
 
+-- name: source_wanted
+-- How many Dags have, and ever had, a place in the events of a source.
+SELECT COUNT(*) AS ever, COALESCE(MAX(s.active), 0) AS active
+FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id WHERE w.source = :source
+
 -- name: due_subscriptions
 -- Dags of a watcher that have something to claim and should be told so now.
 SELECT s.*, w.name AS watcher, w.closed_seq, w.ordered

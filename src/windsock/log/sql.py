@@ -202,6 +202,11 @@ class SqlLog(abc.ABC):
             if watcher in (None, row["watcher"]) and dag_id in (None, row["dag_id"])
         ]
 
+    def wanted(self, source: str) -> bool:
+        with self._transaction(write=False) as tx:
+            row = tx.rows("source_wanted", source=source)[0]
+        return bool(row["active"]) or not row["ever"]
+
     # who reads
 
     def acquire(self, name: str, owner: str, ttl: float) -> Lease | None:

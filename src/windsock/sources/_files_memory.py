@@ -94,6 +94,9 @@ class Watermark:
 
     def observe(self, scan: Scan) -> None:
         self._place(scan.directories)
+        if any(self._arrivals.values()):
+            # Its arrival matters only to files that look older than the mark.
+            self._arrived_but(entry.path for entry in scan.files.values() if entry.ctime_ns <= self._mark)
         self._limit = self._newest
         self._newest = max((entry.ctime_ns for entry in scan.files.values()), default=self._newest)
 
@@ -105,12 +108,13 @@ class Watermark:
     ) -> Cursor:
         self._recent += [(self.change(entry), _digest_file(entry)) for entry in announced]
         self._recent.sort()
-        floor, arriving = self._limit + 1, set()
+        # Past now, a mark would not be trusted after a restart.
+        floor, arriving = min(self._limit + 1, time.time_ns() + HORIZON_NS), []
         for entry in waiting:
             change = self.change(entry)
             floor = min(floor, change)
             if change > entry.ctime_ns:
-                arriving.add(parent(entry.path))
+                arriving.append(entry.path)
         newest = self._recent[-1][0] if self._recent else 0
         keep = len(self._recent) - HORIZON_FILES
         for index, (change, _) in enumerate(self._recent):
@@ -118,9 +122,7 @@ class Watermark:
                 break
             self._mark = max(self._mark, change)
         self._recent = [recent for recent in self._recent if recent[0] > self._mark]
-        # A directory is listed once none of its files waits only because the directory is new.
-        for path in self._arrivals.keys() - arriving:
-            self._arrivals[path] = 0
+        self._arrived_but(arriving)
         listed = [path for path, arrival in self._arrivals.items() if not arrival]
         if len(listed) > MAX_DIRECTORIES:
             listed = sorted(listed, key=lambda path: self._directories[path].ctime_ns)[-MAX_DIRECTORIES:]
@@ -129,6 +131,18 @@ class Watermark:
             "seen": _join(digest for _, digest in self._recent),
             "dirs": _join(_digest_directory(path, self._directories[path]) for path in listed),
         }
+
+    def _arrived_but(self, waiting: Iterable[str]) -> None:
+        """A directory has arrived, and is listed, when no file in or below it waits for its sake."""
+        arriving: set[str] = set()
+        for path in waiting:
+            while path:
+                path = parent(path)
+                if path in arriving:
+                    break
+                arriving.add(path)
+        for path in self._arrivals.keys() - arriving:
+            self._arrivals[path] = 0
 
     def _place(self, directories: Mapping[str, Directory]) -> None:
         """Tell known directories from those that just came, which bring what is below them."""
@@ -139,7 +153,7 @@ class Watermark:
             if before and before.inode == found.inode:
                 arrivals[path] = self._arrivals[path]
             elif _digest_directory(path, found) in self._listed:
-                arrivals[path] = above
+                arrivals[path] = 0
             else:
                 arrivals[path] = max(above, found.ctime_ns)
         self._arrivals, self._directories = arrivals, dict(directories)
@@ -177,9 +191,7 @@ def _digest_file(entry: Entry) -> bytes:
 
 
 def _digest_directory(path: str, found: Directory) -> bytes:
-    return hashlib.blake2b(
-        b"%b\0%d" % (os.fsencode(path), found.inode), digest_size=_DIRECTORY
-    ).digest()
+    return hashlib.blake2b(b"%b\0%d" % (os.fsencode(path), found.inode), digest_size=_DIRECTORY).digest()
 
 
 def _join(digests: Iterable[bytes]) -> str:

@@ -74,9 +74,9 @@ class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "key. 'Idempotency-Key' is understood too. With neither, the id is random."
         ),
     ] = "X-Windsock-Delivery"
-    type: Annotated[str, Meta(description="Event type of a request that does not name one.", min_length=1)] = (
-        "windsock.webhook"
-    )
+    type: Annotated[
+        str, Meta(description="Event type of a request that does not name one.", min_length=1)
+    ] = "windsock.webhook"
     type_header: Annotated[
         str | None, Meta(description="Header whose value is the event type, such as 'X-GitHub-Event'.")
     ] = None

@@ -20,7 +20,9 @@ AWKWARD = {
         id="1",
         source="https://shop.example/orders?x=1",
         type="order.created",
-        time=dt.datetime(2026, 2, 28, 23, 59, 59, 123456, tzinfo=dt.timezone(dt.timedelta(hours=5, minutes=30))),
+        time=dt.datetime(
+            2026, 2, 28, 23, 59, 59, 123456, tzinfo=dt.timezone(dt.timedelta(hours=5, minutes=30))
+        ),
         subject="order/1",
         data={"total": 12.5, "lines": [1, None, True, {"deep": [[]]}]},
         datacontenttype="application/json",
@@ -34,7 +36,9 @@ AWKWARD = {
     ),
     "all bytes": Event(id="2", source="s", type="t", data=bytes(range(256)), binary=True),
     "empty bytes": Event(id="3", source="s", type="t", data=b"", binary=True),
-    "text of the world": Event(id="ключ-🔑", source="s", type="Größe", key="日本", data="é\u2028\u202e\ufffd😀"),
+    "text of the world": Event(
+        id="ключ-🔑", source="s", type="Größe", key="日本", data="é\u2028\u202e\ufffd😀"
+    ),
     "NUL in the data": Event(id="4", source="s", type="t", data={"a\0b": "c\0d"}),
     "NUL in the attributes": Event(id="5\0", source="s\0", type="t\0", key="k\0", subject="\0"),
     "quotes and wildcards": Event(id="%_'\"\\", source="s", type="'; --", key='"', data="%s ? :x {0}"),

@@ -20,7 +20,9 @@ class SubscriptionContract(LogScene):
 
     def test_registered_watcher_is_known_by_its_definition(self, log: Log) -> None:
         """A registered definition comes back equal, with every option it has."""
-        spec = watch(log, "orders", key="data.id", dedupe=60.0, batch=Batching(size=7, within=2.5), max_attempts=9)
+        spec = watch(
+            log, "orders", key="data.id", dedupe=60.0, batch=Batching(size=7, within=2.5), max_attempts=9
+        )
         assert log.watcher("orders") == spec
         assert log.watchers() == [spec]
 

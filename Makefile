@@ -1,0 +1,64 @@
+# The two commands are `make demo` and `make test`. Both make their own environment in .venv first.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports unit contract live soak bench lock format clean
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.venv/.ready: pyproject.toml requirements/bootstrap.txt requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+		|| (echo "Windsock needs Python 3.11, 3.12 or 3.13: make $(MAKECMDGOALS) PYTHON=python3.12" && exit 1)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+demo: .venv/.ready  ## a real Airflow with Windsock: files and webhooks start runs (ARGS="--once --json")
+	@$(BIN)/windsock demo $(ARGS)
+
+test: check contract live  ## everything: check, contract suites, live tests on a real Airflow
+
+check: lint types imports unit  ## lint, types, import direction, unit tests: under a minute
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.ready
+	$(BIN)/mypy
+
+imports: .venv/.ready
+	$(BIN)/lint-imports
+
+unit: .venv/.ready
+	$(BIN)/pytest -q tests/unit
+
+contract: .venv/.ready  ## the contract suites over memory, SQLite and PostgreSQL, and the property tests
+	$(BIN)/pytest -q tests/contract tests/property
+
+live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison
+	$(BIN)/pytest -q tests/live
+
+soak: .venv/.ready  ## the long kill test (ARGS="--minutes 10")
+	$(BIN)/python -m tests.live.soak $(ARGS)
+
+bench: .venv/.ready  ## Windsock beside stock Airflow and the raw insert loop (ARGS="--quick")
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+lock: .venv/.ready  ## write the lock files anew
+	$(BIN)/uv pip compile requirements/bootstrap.in --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --quiet --output-file requirements/bootstrap.txt
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --quiet --output-file requirements/dev.txt
+
+format: .venv/.ready  ## mend what can be mended by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the environment and the demo's data
+	rm -rf .venv .windsock

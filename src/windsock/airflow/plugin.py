@@ -1,0 +1,64 @@
+"""The Airflow plugin: the gateway in the API server, the listener in the other components."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from windsock.airflow import listener, settings
+
+__all__ = ["WindsockPlugin"]
+
+
+class LazyGateway:
+    """The gateway as an ASGI application, built by its first request.
+
+    Airflow loads plugins in every process; only the API server needs FastAPI and the log for this.
+    """
+
+    def __init__(self) -> None:
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        if self._app is None:
+            from windsock.gateway import create_app
+
+            self._app = create_app(settings.get_log, secrets=_secret, airflow_user=_airflow_user)
+        await self._app(scope, receive, send)
+
+
+async def _secret(conn_id: str) -> Any:
+    """The login and password of an Airflow Connection."""
+    from airflow.sdk import Connection
+
+    from windsock.gateway import Secret
+
+    connection = await asyncio.to_thread(Connection.get, conn_id)
+    return Secret(login=connection.login or "", password=connection.password or "")
+
+
+async def _airflow_user(request: Any) -> Any:
+    """The user behind an Airflow bearer token, if they may create asset events.
+
+    The session cookie does not count: a page on another site could send it along.
+    """
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.core_api.security import resolve_user_from_token
+
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    user = await resolve_user_from_token(token)
+    allowed = await asyncio.to_thread(get_auth_manager().is_authorized_asset, method="POST", user=user)
+    return user if allowed else None
+
+
+class WindsockPlugin(AirflowPlugin):
+    """Everything that Windsock adds to Airflow's own processes."""
+
+    name = "windsock"
+    listeners = [listener]
+    fastapi_apps = [{"app": LazyGateway(), "url_prefix": "/windsock", "name": "windsock"}]

@@ -1,0 +1,60 @@
+"""What the ``[windsock]`` section of Airflow's configuration says, and the log that it names."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from pathlib import Path
+
+from airflow.configuration import AIRFLOW_HOME, conf
+
+from windsock.log import Log, open_log
+from windsock.spec import seconds
+
+__all__ = ["get_log", "inline_bytes", "inline_events", "log_url", "retention"]
+
+SECTION = "windsock"
+
+_logs: dict[tuple[int, str], Log] = {}
+_lock = threading.Lock()
+
+
+def log_url() -> str:
+    """Where the event log is: ``log_url``, else the Connection ``log_conn_id``, else a file in AIRFLOW_HOME."""
+    if url := conf.get(SECTION, "log_url", fallback=""):
+        return str(url)
+    if conn_id := conf.get(SECTION, "log_conn_id", fallback=""):
+        from airflow.sdk import Connection
+
+        from windsock.airflow.hooks import log_url_of
+
+        return log_url_of(Connection.get(conn_id))
+    return f"sqlite:///{Path(AIRFLOW_HOME) / 'windsock.db'}"
+
+
+def get_log() -> Log:
+    """The event log of this process: opened once, and anew after a fork."""
+    url = log_url()
+    with _lock:
+        place = (os.getpid(), url)
+        if place not in _logs:
+            _logs.clear()  # what a parent process opened must not be used here
+            _logs[place] = open_log(url)
+            atexit.register(_logs[place].close)
+        return _logs[place]
+
+
+def inline_events() -> int:
+    """The most events that an announcement carries itself."""
+    return int(conf.getint(SECTION, "inline_events", fallback=20))
+
+
+def inline_bytes() -> int:
+    """The most bytes of events that an announcement carries itself."""
+    return int(conf.getint(SECTION, "inline_bytes", fallback=16_384))
+
+
+def retention() -> float:
+    """Seconds after which settled events are deleted."""
+    return seconds(conf.get(SECTION, "retention", fallback="30d"))

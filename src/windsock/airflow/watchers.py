@@ -1,0 +1,124 @@
+"""The watchers that a user attaches to an asset: an Airflow ``AssetWatcher`` with a source and its options.
+
+::
+
+    orders = Asset("shop/orders", watchers=[
+        WebhookAssetWatcher(name="orders", auth="hmac", conn_id="shop", where="data.total > 100", batch=500),
+    ])
+    reports = Asset("reports", watchers=[FilesAssetWatcher(name="reports", path="/in", pattern="*.csv")])
+
+The options that every watcher takes are those of :class:`EventWatcher`; the others are its source's own.
+A mistake in any of them is refused when the Dag is parsed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from airflow.sdk import AssetWatcher
+
+from windsock.airflow.trigger import WatcherTrigger
+from windsock.pipeline import Pipeline
+from windsock.sources import make_source
+from windsock.spec import DEFAULT_BATCH, Batching, SpecError, WatcherSpec, seconds
+
+__all__ = ["EventWatcher", "FilesAssetWatcher", "WebhookAssetWatcher", "watcher_from_options"]
+
+
+class EventWatcher(AssetWatcher):
+    """Watches any source, named by its ``kind`` or as ``package.module:Class``.
+
+    :param name: unique among all watchers; the webhook's address, the name in health and queries
+    :param where: keep only events that match: a CEL expression, or ``package.module:function``
+    :param key: CEL expression of the ordering key; events with one key are processed in order
+    :param dedupe: window in which an event is taken once, such as ``"24h"``; None for ever, 0 not at all
+    :param dedupe_key: CEL expression of what makes two events the same; by default source and id
+    :param batch: the most events that one run takes, and the size at which a batch is closed
+    :param within: wait so long for a batch to fill; by default events are announced at once
+    :param quiet: close a batch when nothing came for so long
+    :param batch_bytes: close a batch at this size
+    :param flush: an event that matches this expression closes the batch
+    :param max_attempts: after so many failed runs an event goes to the dead letters
+    :param retry_delay: wait before an event of a failed run is delivered again; doubles each time
+    :param max_bytes: larger events go to the dead letters
+    :param high_water: unsettled events at which the source is paused
+    :param low_water: unsettled events at which it goes on
+    """
+
+    kind: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kind: str | None = None,
+        where: str | None = None,
+        key: str | None = None,
+        dedupe: str | float | None = None,
+        dedupe_key: str | None = None,
+        batch: int = DEFAULT_BATCH,
+        within: str | float = 0,
+        quiet: str | float = 0,
+        batch_bytes: int = Batching().bytes,
+        flush: str | None = None,
+        max_attempts: int = 3,
+        retry_delay: str | float = 30,
+        max_bytes: int | None = None,
+        high_water: int | None = None,
+        low_water: int | None = None,
+        **options: Any,
+    ) -> None:
+        limits = {"max_bytes": max_bytes, "high_water": high_water, "low_water": low_water}
+        try:
+            times = {
+                "dedupe": None if dedupe is None else seconds(dedupe),
+                "within": seconds(within),
+                "quiet": seconds(quiet),
+                "retry_delay": seconds(retry_delay),
+            }
+        except SpecError as error:
+            raise SpecError(f"watcher {name!r}: {error}") from None
+        spec = WatcherSpec.from_dict(
+            {
+                "name": name,
+                "kind": kind or self.kind,
+                "options": options,
+                "where": where,
+                "key": key,
+                "dedupe": times["dedupe"],
+                "dedupe_key": dedupe_key,
+                "batch": {
+                    "size": batch,
+                    "bytes": batch_bytes,
+                    "within": times["within"],
+                    "quiet": times["quiet"],
+                    "flush": flush,
+                },
+                "max_attempts": max_attempts,
+                "retry_delay": times["retry_delay"],
+                **{option: value for option, value in limits.items() if value is not None},
+            }
+        )
+        make_source(spec.kind, spec.options)
+        Pipeline.compile(spec)
+        super().__init__(name=name, trigger=WatcherTrigger(spec.as_dict()))
+
+
+class FilesAssetWatcher(EventWatcher):
+    """Watches a directory for files. Options: see :class:`windsock.sources.files.FilesConfig`."""
+
+    kind = "files"
+
+
+class WebhookAssetWatcher(EventWatcher):
+    """Takes webhooks and CloudEvents at ``/windsock/hooks/<name>`` of Airflow's API server.
+
+    Options: see :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default.
+    """
+
+    kind = "webhook"
+
+
+def watcher_from_options(options: dict[str, Any]) -> EventWatcher:
+    """The watcher that plain options describe, as in ``watchers.yaml``: ``kind`` and everything else."""
+    return EventWatcher(**options)

@@ -1,0 +1,257 @@
+"""The runner: source → steps → log → ack.
+
+One runner reads one source for all watchers that are registered on it. It owns the source by a lease; what
+it reads goes through each watcher's pipeline and is appended, with the source's cursor, in one transaction;
+then, and only then, it acks.
+
+::
+
+      STANDBY ──lease──▶ CONNECTING ──▶ RUNNING ◀──▶ PAUSED (backlog at the high-water mark)
+         ▲                    ▲            │
+         │                    └─ BACKOFF ◀─┤ source or log failed: wait, then connect from the log's cursor
+         └───────────── lease lost ────────┘
+
+Cancel ``run()`` to stop: the source is closed and the lease given back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import traceback
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windsock.events import Category, DeadLetter, Event, LeaseLost, WindsockError
+from windsock.log.base import Lease, Log, Write
+from windsock.pipeline import Pipeline
+from windsock.sources import Delivery, make_source
+from windsock.spec import WatcherSpec
+
+__all__ = ["Runner", "RunnerSettings", "writes_for"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """The runner's times, in seconds, and the size of one commit."""
+
+    lease: float = 15.0
+    """How long a source stays owned by a runner that has died."""
+    heartbeat: float = 3.0
+    """How often the lease is renewed, the backlog looked at and health written."""
+    backoff: float = 0.5
+    """The first wait after a failure; doubles each time."""
+    max_backoff: float = 60.0
+    commit: int = 5000
+    """The most events that are appended in one transaction."""
+
+
+@dataclass
+class _Watch:
+    """A watcher with its compiled pipeline."""
+
+    spec: WatcherSpec
+    pipeline: Pipeline
+
+
+@dataclass
+class Runner:
+    """Reads one source for every watcher that is registered on it."""
+
+    source: str
+    """The source's key: the name of its lease and its cursor."""
+    kind: str
+    options: dict[str, Any]
+    log: Log
+    owner: str
+    settings: RunnerSettings = field(default_factory=RunnerSettings)
+    on_append: Callable[[], None] = lambda: None
+    """Called after each commit, for whoever announces what was appended."""
+    state: str = "standby"
+    _watches: dict[str, _Watch] = field(default_factory=dict)
+    _error: str | None = None
+    _go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Read until cancelled; nothing that the source or the log does ends it."""
+        failures = 0
+        while True:
+            try:
+                async with self._lease() as lease:
+                    async for delivered in self._read(lease):
+                        failures = 0 if delivered else failures
+            except LeaseLost as error:
+                logger.warning("windsock.runner.lease_lost source=%s: %s", self.source, error)
+            except Exception as error:
+                failures += 1
+                await self._back_off(failures, error)
+
+    @contextlib.asynccontextmanager
+    async def _lease(self) -> AsyncIterator[Lease]:
+        """Hold the source's lease for the block; wait for it while another owner has it."""
+        self.state = "standby"
+        while (lease := await self._call(self.log.acquire, self.source, self.owner, self.settings.lease)) is None:
+            await asyncio.sleep(self.settings.heartbeat)
+        try:
+            yield lease
+        finally:
+            # Best effort: a lease that cannot be given back expires by itself.
+            with contextlib.suppress(WindsockError):
+                await asyncio.shield(self._call(self.log.release, lease))
+
+    async def _read(self, lease: Lease) -> AsyncIterator[bool]:
+        """Connect, read, append, ack; yields after each commit."""
+        source = make_source(self.kind, self.options)
+        inbox: asyncio.Queue[Delivery] = asyncio.Queue(maxsize=8)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._refresh()
+            self.state = "connecting"
+            await source.connect(await self._call(self.log.cursor, self.source))
+            self._error = None
+            self._go.set()
+            tasks = [
+                asyncio.create_task(self._fill(source.read(), inbox), name=f"windsock-read-{self.source}"),
+                asyncio.create_task(self._keep(source, lease), name=f"windsock-keep-{self.source}"),
+            ]
+            while True:
+                deliveries = await self._next(inbox, tasks)
+                writes = await asyncio.to_thread(self._writes, deliveries)
+                cursor = next((d.cursor for d in reversed(deliveries) if d.cursor is not None), None)
+                await self._call(self.log.append, writes, source=self.source, cursor=cursor, lease=lease)
+                self.on_append()
+                for delivery in deliveries:
+                    await delivery.ack()
+                yield True
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await source.close()
+
+    async def _fill(self, read: AsyncIterator[Delivery], inbox: asyncio.Queue[Delivery]) -> None:
+        """Move deliveries to the inbox; stands still while the runner is paused."""
+        async for delivery in read:
+            await inbox.put(delivery)
+            await self._go.wait()
+        raise WindsockError(f"source {self.kind!r} stopped reading by itself")
+
+    async def _next(self, inbox: asyncio.Queue[Delivery], tasks: Sequence[asyncio.Task[None]]) -> list[Delivery]:
+        """The deliveries of the next commit: at least one, and all that wait, up to the commit's size."""
+        getting = asyncio.create_task(inbox.get())
+        try:
+            await asyncio.wait([getting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            deliveries = [await getting]
+        finally:
+            getting.cancel()
+        count = len(deliveries[0].events)
+        while not inbox.empty() and count < self.settings.commit:
+            deliveries.append(inbox.get_nowait())
+            count += len(deliveries[-1].events)
+        return deliveries
+
+    async def _keep(self, source: Any, lease: Lease) -> None:
+        """Renew the lease, take up new watchers, hold the water marks, say how it goes."""
+        while True:
+            lease = await self._call(self.log.renew, lease, self.settings.lease)
+            await self._refresh()
+            specs = [watch.spec for watch in self._watches.values()]
+            backlog = await self._call(self.log.backlog, [spec.name for spec in specs])
+            if backlog >= min((spec.high_water for spec in specs), default=1):
+                self._go.clear()
+            elif backlog <= min((spec.low_water for spec in specs), default=1):
+                self._go.set()
+            self.state = "running" if self._go.is_set() else "paused"
+            await self._heartbeat(lag=await source.lag())
+            await asyncio.sleep(self.settings.heartbeat)
+
+    async def _refresh(self) -> None:
+        """Compile the pipelines of the watchers that are new or changed."""
+        specs = await self._call(self.log.watchers, source=self.source)
+        self._watches = {
+            spec.name: known
+            if (known := self._watches.get(spec.name)) and known.spec == spec
+            else _Watch(spec, await asyncio.to_thread(Pipeline.compile, spec))
+            for spec in specs
+        }
+        if not self._watches:
+            raise WindsockError(f"no watcher is registered on source {self.source!r}: what is read would be lost")
+
+    def _writes(self, deliveries: Sequence[Delivery]) -> list[Write]:
+        events = [event for delivery in deliveries for event in delivery.events]
+        dead = [letter for delivery in deliveries for letter in delivery.dead]
+        return [writes_for(watch.pipeline, events, dead) for watch in self._watches.values()]
+
+    async def _back_off(self, failures: int, error: Exception) -> None:
+        wait = min(self.settings.backoff * 2 ** (failures - 1), self.settings.max_backoff)
+        wait *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+        self.state, self._error = "backoff", f"{type(error).__name__}: {error}"
+        level = logging.WARNING if isinstance(error, WindsockError) else logging.ERROR
+        logger.log(
+            level,
+            "windsock.source.failed source=%s retry_in=%.1fs: %s",
+            self.source,
+            wait,
+            self._error,
+            exc_info=level == logging.ERROR,
+        )
+        with contextlib.suppress(WindsockError):
+            await self._heartbeat()
+        await asyncio.sleep(wait)
+
+    async def _heartbeat(self, lag: int | None = None) -> None:
+        await self._call(self.log.heartbeat, self.source, self.owner, self.state, lag=lag, error=self._error)
+
+    async def _call(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        """The log blocks, the event loop must not."""
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+
+def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadLetter] = ()) -> Write:
+    """What a watcher's pipeline makes of events, ready to append. A step that breaks costs one event."""
+    try:
+        outcome = pipeline.run(events)
+    except Exception as error:
+        if len(events) > 1:
+            return _join([writes_for(pipeline, [event]) for event in events], dead)
+        logger.exception("windsock.pipeline.failed watcher=%s", pipeline.spec.name)
+        letters = [
+            DeadLetter(
+                stage="pipeline",
+                category=Category.INVALID,
+                reason=f"{type(error).__name__}: {error}",
+                error=traceback.format_exc(),
+                body=event.encode(),
+            )
+            for event in events
+        ]
+        return Write(watcher=pipeline.spec.name, events=[], dead=[*dead, *letters])
+    return Write(
+        watcher=pipeline.spec.name,
+        events=outcome.kept,
+        dedup=outcome.dedup,
+        bodies=outcome.bodies,
+        dead=[*dead, *outcome.dead],
+        filtered=outcome.filtered,
+        flush=outcome.flush,
+    )
+
+
+def _join(writes: Sequence[Write], dead: Sequence[DeadLetter]) -> Write:
+    return Write(
+        watcher=writes[0].watcher,
+        events=[event for write in writes for event in write.events],
+        dedup=[digest for write in writes for digest in write.dedup],
+        bodies=[body for write in writes for body in write.bodies],
+        dead=[*dead, *(letter for write in writes for letter in write.dead)],
+        filtered=sum(write.filtered for write in writes),
+        flush=any(write.flush for write in writes),
+    )
