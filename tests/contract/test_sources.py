@@ -80,3 +80,4 @@ class TestFilesWithDeletions(TestFiles):
     """A directory of files, remembered one by one because deletions are asked for."""
 
     options = {"events": ("created", "modified", "deleted")}
+    max_cursor = 200_000  # it lists every file, which is why deletions have to be asked for

@@ -124,11 +124,14 @@ class Hooks:
             raise _broken()
         try:
             config = msgspec.convert(spec.options, WebhookConfig)
-            pipeline = await asyncio.to_thread(Pipeline.compile, spec, scope=spec.name)
+            pipeline = await asyncio.to_thread(Pipeline.compile, spec)
         except Exception as error:  # compiling imports the user's own functions
             self._broken.add(spec.name)
             logger.error(
-                "windsock.gateway.watcher_broken watcher=%s error=%s: %s", spec.name, type(error).__name__, error
+                "windsock.gateway.watcher_broken watcher=%s error=%s: %s",
+                spec.name,
+                type(error).__name__,
+                error,
             )
             raise _broken() from error
         made = Hook(spec, config, pipeline, TokenBucket(config.rate, config.burst, clock=self._clock))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from windsock import cloudevents
-from windsock.events import DeadLetter, Event, InvalidEvent
+from windsock.events import Category, DeadLetter, Event, InvalidEvent
 from windsock.gateway.rate import Hold
 from windsock.gateway.refusal import Refused
 from windsock.sources.webhook import WebhookConfig
@@ -72,31 +72,38 @@ def parse(watcher: str, config: WebhookConfig, headers: Mapping[str, str], body:
     """The events of the request; raises :class:`Refused` (415, 422) with what is wrong and where."""
     try:
         if is_cloudevents(headers):
-            intake = _cloudevents(headers, body)
-        else:
-            intake = _webhook(watcher, config, headers, body)
+            return _cloudevents(headers, body)
+        return _webhook(watcher, config, headers, body)
     except cloudevents.UnsupportedFormat as error:
         raise Refused(415, str(error)) from error
     except InvalidEvent as error:
         raise Refused(422, str(error)) from error
-    for event in intake.events:
-        for name in ("id", "source", "type"):
-            if len(getattr(event, name)) > MAX_TEXT:
-                raise Refused(422, f"the event's {name} is longer than {MAX_TEXT} characters")
-    return intake
 
 
 def _cloudevents(headers: Mapping[str, str], body: bytes) -> Intake:
     parsed = cloudevents.from_http(headers, body)
-    if parsed.dead and not parsed.events:
-        raise InvalidEvent("; ".join(letter.reason for letter in parsed.dead[:3]))
-    return Intake(parsed.events, parsed.dead, batch=_media_type(headers) == cloudevents.BATCH)
+    events, dead = [], list(parsed.dead)
+    for event in parsed.events:
+        try:
+            events.append(_bounded(event))
+        except InvalidEvent as error:
+            letter = DeadLetter(
+                stage="parse", category=Category.INVALID, reason=str(error), body=event.encode()
+            )
+            dead.append(letter)
+    if dead and not events:
+        raise InvalidEvent("; ".join(letter.reason for letter in dead[:3]))
+    return Intake(events, dead, batch=_media_type(headers) == cloudevents.BATCH)
 
 
 def _webhook(watcher: str, config: WebhookConfig, headers: Mapping[str, str], body: bytes) -> Intake:
     content_type = headers.get("content-type")
+    try:
+        data = cloudevents.data_of(content_type, body)
+    except InvalidEvent as error:
+        raise InvalidEvent(f"the body is {error}") from error
     event = Event.make(
-        cloudevents.data_of(content_type, body),
+        data,
         source=f"webhook:{watcher}",
         type=(headers.get(config.type_header) if config.type_header else None) or config.type,
         id=headers.get(config.id_header) or headers.get("idempotency-key"),
@@ -104,7 +111,14 @@ def _webhook(watcher: str, config: WebhookConfig, headers: Mapping[str, str], bo
         datacontenttype=content_type or None,
         traceparent=headers.get("traceparent"),
     )
-    return Intake([event])
+    return Intake([_bounded(event)])
+
+
+def _bounded(event: Event) -> Event:
+    for name in ("id", "source", "type"):
+        if len(getattr(event, name)) > MAX_TEXT:
+            raise InvalidEvent(f"the event's {name} is longer than {MAX_TEXT} characters")
+    return event
 
 
 def _media_type(headers: Mapping[str, str]) -> str:

@@ -30,9 +30,9 @@ from windsock.gateway.auth import (
 )
 from windsock.gateway.hooks import Hook, Hooks
 from windsock.gateway.intake import check_length, is_cloudevents, parse, read_body
+from windsock.gateway.processed import Processed
 from windsock.gateway.rate import Room
 from windsock.gateway.refusal import Refused
-from windsock.gateway.processed import Processed
 from windsock.gateway.store import Store
 
 __all__ = ["AirflowUser", "Gateway"]

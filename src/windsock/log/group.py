@@ -87,7 +87,7 @@ class GroupCommit:
     def _commit(self, writes: Sequence[Write]) -> Sequence[Appended | Exception]:
         try:
             return self._log.append(writes)
-        except Exception as error:  # each caller gets its own
+        except Exception as error:  # noqa: BLE001 - handed to the callers whose writes failed
             if len(writes) == 1 or isinstance(error, LogUnavailable):
                 return [error] * len(writes)
             logger.warning("windsock.log.group_split writes=%d error=%s", len(writes), type(error).__name__)

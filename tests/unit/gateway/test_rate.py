@@ -72,7 +72,6 @@ def test_the_room_is_given_back() -> None:
             two.add(1)
         assert caught.value.status == 503
     assert room.held == 0
-    with pytest.raises(RuntimeError), room.hold() as three:
-        three.add(100)
-        raise RuntimeError
+    with pytest.raises(Refused), room.hold() as three:
+        three.add(101)
     assert room.held == 0

@@ -1,0 +1,34 @@
+"""The dedup label: the hash under which the log remembers that it has seen an event.
+
+Whether an event is a duplicate is decided by the log, inside the append transaction; here only its hash is
+computed: of the ``dedupe_key`` expression, or by default of the event's source and id, as CloudEvents defines
+identity. An event whose key cannot be had becomes a dead letter, since nobody could say whether it is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windsock.events import Event, dedup_hash
+from windsock.pipeline.expressions import Failure, compile_text
+
+__all__ = ["DedupeStep"]
+
+
+class DedupeStep:
+    """Computes the dedup hash of events inside one scope."""
+
+    name = "dedupe"
+
+    def __init__(self, expression: str | None, *, scope: str, watcher: str) -> None:
+        self.expression = expression
+        self._scope = scope
+        self._text = expression and compile_text(expression, watcher=watcher, option="dedupe_key")
+
+    def label(self, events: Sequence[Event]) -> list[bytes | Failure]:
+        """For each event its hash, or why it has none."""
+        scope, text = self._scope, self._text
+        if not text:
+            return [dedup_hash(scope, f"{event.source}\0{event.id}") for event in events]
+        keys = map(text, events)
+        return [key if isinstance(key, Failure) else dedup_hash(scope, key) for key in keys]
