@@ -184,11 +184,14 @@ def test_killed_worker_leaves_nothing_between(url: str, log: Log) -> None:
     with Process("work", url, "x") as victim, Process("work", url, "y") as other:
         for process in (victim, other):
             process.ready()
-        for process in (victim, other):
-            process.go()
-        lines = victim.lines()
-        printed = [next(lines) for _ in range(30)] + victim.kill()
-        survived = other.finish()
+        victim.go()
+        theirs = victim.lines()
+        printed = [next(theirs) for _ in range(30)]
+        other.go()
+        ours = other.lines()
+        survived = [next(ours) for _ in range(10)]
+        printed += victim.kill()
+        survived += other.finish()
     done = [line["settled"] for line in printed + survived if line.get("ok")]
     once = Counter(seq for seqs in done for seq in seqs)
     assert max(once.values()) == 1

@@ -22,7 +22,7 @@ from windsock.pipeline import Pipeline
 from windsock.sources import make_source
 from windsock.spec import DEFAULT_BATCH, Batching, SpecError, WatcherSpec, seconds
 
-__all__ = ["EventWatcher", "FilesAssetWatcher", "WebhookAssetWatcher", "watcher_from_options"]
+__all__ = ["EventWatcher", "FilesAssetWatcher", "WebhookAssetWatcher"]
 
 
 class EventWatcher(AssetWatcher):
@@ -118,7 +118,3 @@ class WebhookAssetWatcher(EventWatcher):
 
     kind = "webhook"
 
-
-def watcher_from_options(options: dict[str, Any]) -> EventWatcher:
-    """The watcher that plain options describe, as in ``watchers.yaml``: ``kind`` and everything else."""
-    return EventWatcher(**options)

@@ -42,7 +42,7 @@ _SETTINGS = {
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
-class Unavailable(Exception):  # noqa: N818 - it is a state of the machine, not a mistake
+class Unavailable(Exception):
     """This machine has no PostgreSQL to run; the message says how to get one."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windsock.sources import _files_memory
@@ -95,6 +95,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: START + 10**6 * SECOND)
 
 
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No horizon: the watermark goes as far as it may, so that every other safeguard is needed."""
+    monkeypatch.setattr(_files_memory, "HORIZON_NS", 0)
+    monkeypatch.setattr(_files_memory, "HORIZON_FILES", 0)
+
+
 def test_a_file_is_held_back_while_it_is_written() -> None:
     """Each change of size or mtime starts the wait again; the finished file is announced once."""
     world = World()
@@ -164,6 +171,7 @@ def test_chmod_is_no_news() -> None:
     assert world.news() == []
 
 
+@pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("memory", [Watermark, Inventory])
 def test_an_old_file_that_is_moved_in_while_down_is_announced(memory: type[Memory]) -> None:
     """An mtime from years ago hides nothing: what counts is when the file came here."""
@@ -177,6 +185,7 @@ def test_an_old_file_that_is_moved_in_while_down_is_announced(memory: type[Memor
     assert world.news() == [("created", "old")]
 
 
+@pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("memory", [Watermark, Inventory])
 def test_a_directory_that_is_moved_in_while_down_is_announced(memory: type[Memory]) -> None:
     """Files that keep their old change time because their whole directory was moved are found."""
@@ -204,6 +213,7 @@ def test_a_directory_that_is_moved_in_while_down_is_announced(memory: type[Memor
     ]
 
 
+@pytest.mark.usefixtures("tight")
 def test_many_files_in_one_clock_tick() -> None:
     """Files of one and the same change time are told apart across a crash in their middle."""
     world = World()
@@ -233,6 +243,7 @@ def test_the_cursor_stays_small() -> None:
     assert len(json.dumps(world.committed)) < 200
 
 
+@pytest.mark.usefixtures("tight")
 def test_more_directories_than_are_listed_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit of listed directories a restart may announce again, but misses no file."""
     monkeypatch.setattr(_files_memory, "MAX_DIRECTORIES", 3)
@@ -321,7 +332,8 @@ _steps = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.usefixtures("tight")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_steps, memory=st.sampled_from([Watermark, Inventory]))
 def test_nothing_is_lost_and_nothing_comes_twice(steps: list[Any], memory: type[Memory]) -> None:
     """Whatever happens between scans, takes and crashes, each file that stays is announced exactly once."""
