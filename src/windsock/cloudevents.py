@@ -180,11 +180,8 @@ def to_binary(event: Event) -> tuple[dict[str, str], bytes]:
     text, and the like) is sent in structured mode, which every receiver has to take.
     """
     content_type, body = _body(event)
-    if content_type is not None:
-        media_type, _ = _content_type(content_type)
-        sent = _HEADER.fullmatch(content_type) and not media_type.startswith("application/cloudevents")
-        if not sent or not _same(data_of(content_type, body), event.data):
-            return {"content-type": STRUCTURED}, to_structured(event)
+    if not _faithful(event, content_type, body):
+        return {"content-type": STRUCTURED}, to_structured(event)
     headers = {f"ce-{name}": _percent(_header_text(value)) for name, value in _attributes(event).items()}
     headers.pop("ce-datacontenttype", None)
     if content_type is not None:
@@ -267,9 +264,17 @@ def _body(event: Event) -> tuple[str | None, bytes]:
         return content_type, b""  # not what the event holds, which the caller sees
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two data are the same value of the same type (``1``, ``1.0`` and ``True`` differ in JSON)."""
-    return type(one) is type(other) and one == other
+def _faithful(event: Event, content_type: str | None, body: bytes) -> bool:
+    """Whether a receiver of the binary mode gets the data that was sent."""
+    if content_type is None:
+        return True
+    if not _HEADER.fullmatch(content_type) or content_type.lower().startswith("application/cloudevents"):
+        return False
+    try:
+        data = data_of(content_type, body)
+    except InvalidEvent:
+        return False
+    return type(data) is type(event.data) and data == event.data
 
 
 def _load(body: bytes) -> Any:

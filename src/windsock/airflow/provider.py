@@ -48,7 +48,6 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "Windsock webhook secret",
             },
         ],
-        "plugins": [{"name": "windsock", "plugin-class": "windsock.airflow.plugin.WindsockPlugin"}],
         "config": {
             "windsock": {
                 "description": "Windsock's durable event log and its announcements.",

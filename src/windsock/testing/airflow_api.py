@@ -119,6 +119,13 @@ class AirflowApi:
             raise ApiError("GET", "/api/v2/monitor/health", answer.status_code, answer.text)
         return msgspec.convert(answer.json(), dict[str, dict[str, str | None]])
 
+    def warm_up(self) -> bool:
+        """Make the server build its interface for tasks now; it answers nobody while it does so.
+
+        Airflow puts this off until the first task reports, which then waits for several seconds.
+        """
+        return self._http.get("/execution/health").is_success
+
     def dags(self) -> list[Dag]:
         """All active Dags."""
         return list(self._pages("dags", "dags", Dag))

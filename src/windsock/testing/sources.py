@@ -29,6 +29,7 @@ from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery, Source
 
 __all__ = ["MalformedInput", "MissingSystem", "Reader", "SourceContract"]
 
+
 class Reader:
     """Drives a source the way the runner does: read, commit the cursor, ack."""
 

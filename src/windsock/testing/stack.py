@@ -300,6 +300,8 @@ class AirflowStack:
         """Wait for a heartbeat that is younger than the process: an old one may still look healthy."""
         if not self.alive("api-server"):
             return
+        if "api-server" in components:
+            self.wait_for(self.api.warm_up, timeout, "the API server to answer")
         expected = {
             part: self._child(name).started for name in components if (part := _HEALTH.get(_command(name)))
         }

@@ -58,6 +58,28 @@ async def test_a_dawdling_body_is_408(site: Any, monkeypatch: pytest.MonkeyPatch
     assert (await site.post(content=stalled())).status_code == 408
 
 
+async def test_a_sender_that_goes_away(site: Any) -> None:
+    """A connection that breaks in the middle of a body stores nothing and gives its memory back."""
+    site.watch()
+    messages = [
+        {"type": "http.request", "body": b"half", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/hooks/orders", "headers": [], "query_string": b""}
+    await site.app(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert site.stored() == []
+    assert site.app.state.gateway._room.held == 0
+
+
 async def test_compressed_bodies_are_415(site: Any) -> None:
     """A compressed body is not unpacked, because a small one may hold a large one."""
     site.watch()

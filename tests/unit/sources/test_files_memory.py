@@ -27,6 +27,7 @@ class World:
     """Files in memory, a log that commits cursors, and the source's state between them."""
 
     memory: type[Memory] = Watermark
+    settle_for: float = SETTLE
     events: tuple[str, ...] = ("created", "modified")
     now: int = START
     files: dict[str, Entry] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        self.changes = Changes(self.memory(self.committed), settle=SETTLE, events=self.events)
+        self.changes = Changes(self.memory(self.committed), settle=self.settle_for, events=self.events)
 
     def tick(self, seconds: float = 1) -> None:
         self.now += int(seconds * SECOND)
@@ -144,6 +145,20 @@ def test_an_older_file_that_a_scan_missed_goes_first() -> None:
     world.scan()
     world.take(10)
     assert world.news() == [("created", "b-older"), ("created", "a-younger")]
+
+
+@pytest.mark.usefixtures("tight")
+def test_the_watermark_does_not_pass_a_file_that_a_scan_missed() -> None:
+    """Without any settling, a crash after the younger file was committed does not lose the older one."""
+    world = World(settle_for=0)
+    world.write("older")
+    world.tick()
+    world.write("younger")
+    world.scan(missed=frozenset({"older"}))
+    world.take(10)
+    world.restart()
+    world.settle()
+    assert world.news() == [("created", "younger"), ("created", "older")]
 
 
 def test_a_file_is_not_held_for_ever_by_wrong_clocks() -> None:
