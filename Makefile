@@ -45,7 +45,7 @@ live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison
 	$(BIN)/pytest -q tests/live
 
 soak: .venv/.ready  ## the long kill test (ARGS="--minutes 10")
-	$(BIN)/python -m tests.live.soak $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m live.soak $(ARGS)
 
 bench: .venv/.ready  ## Windsock beside stock Airflow and the raw insert loop (ARGS="--quick")
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -87,7 +87,7 @@ class Runner:
                         failures = 0 if delivered else failures
             except LeaseLost as error:
                 logger.warning("windsock.runner.lease_lost source=%s: %s", self.source, error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a reader that ends is events that wait for ever
                 failures += 1
                 await self._back_off(failures, error)
 
@@ -95,8 +95,11 @@ class Runner:
     async def _lease(self) -> AsyncIterator[Lease]:
         """Hold the source's lease for the block; wait for it while another owner has it."""
         self.state = "standby"
-        while (lease := await self._call(self.log.acquire, self.source, self.owner, self.settings.lease)) is None:
-            await asyncio.sleep(self.settings.heartbeat)
+        lease = None
+        while lease is None:
+            lease = await self._call(self.log.acquire, self.source, self.owner, self.settings.lease)
+            if lease is None:
+                await asyncio.sleep(self.settings.heartbeat)
         try:
             yield lease
         finally:
@@ -141,7 +144,9 @@ class Runner:
             await self._go.wait()
         raise WindsockError(f"source {self.kind!r} stopped reading by itself")
 
-    async def _next(self, inbox: asyncio.Queue[Delivery], tasks: Sequence[asyncio.Task[None]]) -> list[Delivery]:
+    async def _next(
+        self, inbox: asyncio.Queue[Delivery], tasks: Sequence[asyncio.Task[None]]
+    ) -> list[Delivery]:
         """The deliveries of the next commit: at least one, and all that wait, up to the commit's size."""
         getting = asyncio.create_task(inbox.get())
         try:
@@ -183,7 +188,9 @@ class Runner:
             for spec in specs
         }
         if not self._watches:
-            raise WindsockError(f"no watcher is registered on source {self.source!r}: what is read would be lost")
+            raise WindsockError(
+                f"no watcher is registered on source {self.source!r}: what is read would be lost"
+            )
 
     def _writes(self, deliveries: Sequence[Delivery]) -> list[Write]:
         events = [event for delivery in deliveries for event in delivery.events]
@@ -234,6 +241,13 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
             for event in events
         ]
         return Write(watcher=pipeline.spec.name, events=[], dead=[*dead, *letters])
+    if outcome.filter_failures:
+        logger.warning(
+            "windsock.filter.failed watcher=%s events=%d: %s",
+            pipeline.spec.name,
+            len(outcome.filter_failures),
+            outcome.filter_failures[0],
+        )
     return Write(
         watcher=pipeline.spec.name,
         events=outcome.kept,

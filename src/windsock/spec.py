@@ -6,6 +6,7 @@ so that the gateway, the trigger and the CLI all see one definition.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -19,6 +20,15 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|w)\s*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
+_MINIMUMS = {
+    "max_attempts": 1,
+    "max_bytes": 1,
+    "high_water": 1,
+    "low_water": 0,
+    "retry_delay": 0,
+    "dedupe": 0,
+}
+
 DEFAULT_BATCH = 1000
 
 
@@ -29,7 +39,7 @@ class SpecError(WindsockError):
 def seconds(value: str | float) -> float:
     """Seconds from a number or text such as ``"5s"``, ``"10 min"``, ``"24h"``, ``"1h30m"``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if value >= 0:
+        if 0 <= value < math.inf:
             return float(value)
     elif isinstance(value, str):
         parts = _DURATION.findall(value)
@@ -90,13 +100,16 @@ class WatcherSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise SpecError(
                 f"watcher name {self.name!r}: use letters, digits, '_', '-' and '.', at most 100 characters"
             )
-        for option, minimum in (("max_attempts", 1), ("max_bytes", 1), ("high_water", 1)):
-            if getattr(self, option) < minimum:
+        for option, minimum in _MINIMUMS.items():
+            value = getattr(self, option)
+            if value is not None and not value >= minimum:
                 raise SpecError(f"watcher {self.name!r}: {option} must be at least {minimum}")
         if self.low_water > self.high_water:
             raise SpecError(f"watcher {self.name!r}: low_water must not be above high_water")
         if self.batch.size < 1 or self.batch.bytes < 1:
             raise SpecError(f"watcher {self.name!r}: a batch must allow at least one event and one byte")
+        if not (self.batch.within >= 0 and self.batch.quiet >= 0):
+            raise SpecError(f"watcher {self.name!r}: a batch's within and quiet must not be negative")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; :meth:`from_dict` reads them back to an equal spec."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windsock.events import Event
-from windsock.log.base import Announcement, Appended, Lease, State
+from windsock.log.base import Appended, Lease, State
 from windsock.spec import WatcherSpec
 
 REMIND_AFTER, MAX_DELAY = 30.0, 3600.0
@@ -62,9 +62,7 @@ class Place:
             entry.key
             for entry in self.entries.values()
             if entry.key is not None
-            and (
-                entry.state is State.CLAIMED or (entry.state is State.PENDING and entry.ready_at > now)
-            )
+            and (entry.state is State.CLAIMED or (entry.state is State.PENDING and entry.ready_at > now))
         }
 
     def claimable(self, now: float) -> list[Entry]:
@@ -81,7 +79,9 @@ class Place:
 
     def give_back(self, run_id: str) -> int:
         """The run's events are pending as they were."""
-        held = [entry for entry in self.entries.values() if (entry.state, entry.run) == (State.CLAIMED, run_id)]
+        held = [
+            entry for entry in self.entries.values() if (entry.state, entry.run) == (State.CLAIMED, run_id)
+        ]
         for entry in held:
             entry.state, entry.run, entry.ready_at = State.PENDING, None, 0.0
         return len(held)
@@ -93,18 +93,15 @@ class Watched:
 
     spec: WatcherSpec
     received: dict[int, float] = field(default_factory=dict)
+    last: int = 0
     closed: int = 0
     open: int = 0
     opened_at: float = 0.0
     last_at: float = 0.0
 
-    @property
-    def last(self) -> int:
-        return max(self.received, default=0)
-
     def shut(self) -> None:
         """Everything so far may be claimed."""
-        self.closed, self.open = max(self.last, self.closed), 0
+        self.closed, self.open = self.last, 0
 
 
 class LogModel:
@@ -125,12 +122,7 @@ class LogModel:
         return [self.places[name, dag_id] for name in names if (name, dag_id) in self.places]
 
     def subscribe(self, name: str, dag_id: str, paused: bool) -> None:
-        place = self.places.get((name, dag_id))
-        if place is None:
-            watched = self.watchers[name]
-            place = self.places[name, dag_id] = Place(watched, dag_id)
-            if sum(watcher == name for watcher, _ in self.places) == 1:
-                raise AssertionError("the first Dag subscribes before the first event in this model")
+        place = self.places.setdefault((name, dag_id), Place(self.watchers[name], dag_id))
         if (place.active, place.paused) != (True, paused):
             place.active, place.paused = True, paused
             place.wake()
@@ -140,7 +132,13 @@ class LogModel:
         return lease is None or (self.lease is not None and lease.epoch == self.lease.epoch)
 
     def append(
-        self, name: str, events: Sequence[Event], hashes: Sequence[bytes], flush: bool, answer: Appended, now: float
+        self,
+        name: str,
+        events: Sequence[Event],
+        hashes: Sequence[bytes],
+        flush: bool,
+        answer: Appended,
+        now: float,
     ) -> None:
         """Check the answer of one write and store what it says is new."""
         watched = self.watchers[name]
@@ -164,6 +162,7 @@ class LogModel:
 
     def _store(self, watched: Watched, seq: int, key: str | None, now: float) -> None:
         watched.received[seq] = watched.last_at = now
+        watched.last = seq
         if not watched.open:
             watched.opened_at = now
         watched.open += 1
@@ -196,18 +195,21 @@ class LogModel:
             and place.claimable(now)
         ]
 
-    def announced(self, announcement: Announcement, now: float) -> None:
-        for dag_id, claims in announcement.claims.items():
-            place = self.places[announcement.watcher, dag_id]
+    def announced(self, told: Sequence[tuple[Place, int]], now: float) -> None:
+        """These places were told; one that has claimed since it became due is not on the way."""
+        for place, claims in told:
             if place.active and place.claims == claims and (not place.woken or place.remind_at <= now):
                 place.woken = True
                 place.remind_at = now + min(MAX_DELAY, REMIND_AFTER * 2**place.wakes)
                 place.wakes += 1
 
-    def claim(self, names: Sequence[str], dag_id: str, run_id: str, limit: int, now: float) -> list[tuple[int, int]]:
+    def claim(
+        self, names: Sequence[str], dag_id: str, run_id: str, limit: int, now: float
+    ) -> list[tuple[int, int]]:
         """The (seq, attempt) that the run gets."""
         places = self.places_of(dag_id, names)
         held: list[Entry] = []
+        found = False
         for place in places:
             run = place.runs.get(run_id)
             if run is None:
@@ -216,16 +218,19 @@ class LogModel:
                 place.give_back(run_id)
                 del place.runs[run_id]
                 continue
-            entries = [place.entries[seq] for seq in run.seqs]
+            entries = [place.entries[seq] for seq in run.seqs if seq in place.entries]
+            found = True
             if not run.active:
                 self._take_back(place, run_id, entries)
             run.active = True
             held += entries
-        if not held:
+        if not found:
             offers = [(entry.seq, place, entry) for place in places for entry in place.claimable(now)]
             taken = sorted(offers, key=lambda offer: offer[0])[:limit]
             for place in places:
-                self._take(place, run_id, [entry for _, owner, entry in taken if owner is place], implicit=False)
+                self._take(
+                    place, run_id, [entry for _, owner, entry in taken if owner is place], implicit=False
+                )
             held = [entry for _, _, entry in taken]
         return sorted((entry.seq, entry.attempts) for entry in held)
 
@@ -312,6 +317,8 @@ class LogModel:
             # What a run had is remembered as long as its events; a run that is older may be forgotten.
             for place in places:
                 for run_id, run in list(place.runs.items()):
-                    if not run.active and (run.settled_at < before or not place.entries.keys() >= set(run.seqs)):
+                    if not run.active and (
+                        run.settled_at < before or not place.entries.keys() >= set(run.seqs)
+                    ):
                         del place.runs[run_id]
         return purged

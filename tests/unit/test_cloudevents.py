@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -499,6 +499,7 @@ events = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(events)
 def test_structured_mode_is_lossless(event: Event) -> None:
     """Every event comes back equal from structured mode."""
@@ -506,12 +507,14 @@ def test_structured_mode_is_lossless(event: Event) -> None:
     assert one(from_http({"content-type": STRUCTURED}, to_structured(event))) == event
 
 
+@settings(deadline=None)
 @given(st.lists(events, max_size=4))
 def test_batch_mode_is_lossless(batch: list[Event]) -> None:
     """Every list of events comes back equal from batch mode."""
     assert from_http({"content-type": BATCH}, to_batch(batch)) == Parsed(batch)
 
 
+@settings(deadline=None)
 @given(events)
 def test_binary_mode_is_lossless(event: Event) -> None:
     """Every event comes back equal from binary mode, but that headers carry extensions as their text."""
@@ -527,6 +530,7 @@ def test_binary_mode_is_lossless(event: Event) -> None:
 header_texts = st.text(max_size=6)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([*HEADERS, "ce-x", "ce-time", "content-type"]) | header_texts, header_texts
@@ -551,6 +555,7 @@ members = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(members | json_values, max_size=4))
 def test_any_json_is_parsed_or_dead(elements: list[Any]) -> None:
     """Whatever stands in a batch becomes an event or a dead letter, one for one."""

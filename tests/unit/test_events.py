@@ -377,6 +377,7 @@ def test_corrupt_bodies_are_invalid_events(body: bytes) -> None:
         Event.decode(body)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_flipped_bytes_never_crash_the_reader(draw: st.DataObject) -> None:
     """A stored event with any one byte changed is an event or an InvalidEvent."""
@@ -476,7 +477,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=anything,
     attributes=st.fixed_dictionaries(
@@ -497,6 +498,7 @@ def test_anything_becomes_an_event_or_an_invalid_event(data: Any, attributes: di
         check(event)
 
 
+@settings(deadline=None)
 @given(anything)
 def test_normalising_twice_changes_nothing(value: Any) -> None:
     """Plain values are their own plain form."""
@@ -507,6 +509,7 @@ def test_normalising_twice_changes_nothing(value: Any) -> None:
     assert normalise(plain) == plain
 
 
+@settings(deadline=None)
 @given(surrogates)
 def test_clean_text_can_be_stored(text: str) -> None:
     """Cleaned text is UTF-8 without NUL, and clean text is left alone."""

@@ -58,7 +58,9 @@ def load_assets(directory: str | Path) -> dict[str, Asset]:
                 known = ", ".join(sorted(watchers)) or "none"
                 raise entry.mistake("watchers", f"no watcher {watcher!r} in watchers.yaml (it has: {known})")
             if watcher in attached:
-                raise entry.mistake("watchers", f"watcher {watcher!r} is attached to {attached[watcher]!r} already")
+                raise entry.mistake(
+                    "watchers", f"watcher {watcher!r} is attached to {attached[watcher]!r} already"
+                )
             attached[watcher] = name
             chosen.append(watchers[watcher])
         options = {
@@ -81,14 +83,18 @@ def _watcher(name: str, entry: _Entry) -> EventWatcher:
     try:
         return EventWatcher(name, kind=kind, **entry.options)
     except (WindsockError, TypeError) as error:
-        named = next((word for word in re.findall(r"[`'\"](\w+)[`'\"]", str(error)) if word in entry.lines), None)
+        named = next(
+            (word for word in re.findall(r"[`'\"](\w+)[`'\"]", str(error)) if word in entry.lines), None
+        )
         raise entry.mistake(named, str(error)) from error
 
 
 class _Entry:
     """One named block of a file: its plain options and the line of each."""
 
-    def __init__(self, path: Path, name: str, line: int, options: dict[str, Any], lines: dict[str, int]) -> None:
+    def __init__(
+        self, path: Path, name: str, line: int, options: dict[str, Any], lines: dict[str, int]
+    ) -> None:
         self._path, self._name, self._line = path, name, line
         self.options = options
         self.lines = lines

@@ -44,9 +44,7 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:
 def on_starting(component: Any) -> None:
     """The keeper lives beside the triggerer's supervisor."""
     if type(component).__name__ == "Job":
-        threading.Thread(
-            target=_start_keeper, args=(component,), name="windsock-start", daemon=True
-        ).start()
+        threading.Thread(target=_start_keeper, args=(component,), name="windsock-start", daemon=True).start()
 
 
 @hookimpl

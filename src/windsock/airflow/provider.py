@@ -9,7 +9,9 @@ __all__ = ["get_provider_info"]
 _INTEGRATION = "Windsock"
 
 
-def _option(description: str, *, default: str, example: str | None = None, sensitive: bool = False) -> dict[str, Any]:
+def _option(
+    description: str, *, default: str, example: str | None = None, sensitive: bool = False
+) -> dict[str, Any]:
     return {
         "description": description,
         "version_added": "0.1.0",
@@ -53,8 +55,8 @@ def get_provider_info() -> dict[str, Any]:
                 "description": "Windsock's durable event log and its announcements.",
                 "options": {
                     "log_url": _option(
-                        "Where the event log is: ``sqlite:////absolute/path.db`` or ``postgresql://…``. Empty:"
-                        " the Connection of ``log_conn_id``, else the file ``windsock.db`` in AIRFLOW_HOME.",
+                        "Where the event log is: ``sqlite:////absolute/path.db`` or ``postgresql://…``."
+                        " Empty: the Connection of ``log_conn_id``, else the file ``windsock.db`` in AIRFLOW_HOME.",
                         default="",
                         example="postgresql://windsock@db.example.com/airflow",
                         sensitive=True,
@@ -65,7 +67,8 @@ def get_provider_info() -> dict[str, Any]:
                         example="windsock_default",
                     ),
                     "inline_events": _option(
-                        "An announcement carries its events itself when they are at most so many.", default="20"
+                        "An announcement carries its events itself when they are at most so many.",
+                        default="20",
                     ),
                     "inline_bytes": _option(
                         "An announcement carries its events itself when they are at most so many bytes.",

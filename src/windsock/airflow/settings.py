@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def log_url() -> str:
-    """Where the event log is: ``log_url``, else the Connection ``log_conn_id``, else a file in AIRFLOW_HOME."""
+    """Where the event log is: ``log_url``, else Connection ``log_conn_id``, else a file in AIRFLOW_HOME."""
     if url := conf.get(SECTION, "log_url", fallback=""):
         return str(url)
     if conn_id := conf.get(SECTION, "log_conn_id", fallback=""):

@@ -117,4 +117,3 @@ class WebhookAssetWatcher(EventWatcher):
     """
 
     kind = "webhook"
-

@@ -66,11 +66,7 @@ class State(enum.StrEnum):
     DEAD = "dead"
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the log's plain values."""
-
-
-class Lease(_Value):
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to read a source, until it expires or another owner takes it."""
 
     name: str
@@ -79,7 +75,7 @@ class Lease(_Value):
     expires_at: float
 
 
-class Write(_Value):
+class Write(msgspec.Struct, frozen=True, kw_only=True):
     """What one append brings to one watcher. ``dedup`` has one hash per event, or is empty for none."""
 
     watcher: str
@@ -93,14 +89,14 @@ class Write(_Value):
     """Close the batch after these events."""
 
 
-class Appended(_Value):
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one write: new events with their ``seq``, and duplicates with the first one's seq."""
 
     new: list[Event]
     duplicates: list[tuple[Event, int]]
 
 
-class Subscription(_Value):
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """A Dag's own durable place in a watcher's events."""
 
     watcher: str
@@ -115,7 +111,7 @@ class Subscription(_Value):
     dead: int
 
 
-class Announcement(_Value):
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     """A wake-up call for the Dags of one watcher: events up to ``up_to`` can be claimed."""
 
     id: str
@@ -130,7 +126,7 @@ class Announcement(_Value):
     """How often each woken Dag had claimed when this became due: a later claim makes it stale."""
 
 
-class Claim(_Value):
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The events that belong to one run."""
 
     dag_id: str
@@ -140,7 +136,7 @@ class Claim(_Value):
     events: list[Event]
 
 
-class EventRecord(_Value):
+class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An event with what the log knows of it, for one subscription or, with no subscription, for itself."""
 
     event: Event
@@ -154,7 +150,7 @@ class EventRecord(_Value):
     attempts: int
 
 
-class DeadRecord(_Value):
+class DeadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter with its place in the log."""
 
     id: int
@@ -171,7 +167,7 @@ class DeadRecord(_Value):
     body: bytes
 
 
-class WatcherHealth(_Value):
+class WatcherHealth(msgspec.Struct, frozen=True, kw_only=True):
     """A watcher's counters and the heartbeat of the one that reads its source."""
 
     watcher: str
@@ -192,7 +188,7 @@ class WatcherHealth(_Value):
     last_event_at: float | None
 
 
-class EventQuery(_Value):
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events to list, newest first; every field that is set narrows the answer."""
 
     id: str | None = None

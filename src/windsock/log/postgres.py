@@ -42,7 +42,12 @@ class PostgresLog(SqlLog):
     """See :class:`windsock.log.base.Log`."""
 
     def __init__(
-        self, url: str, *, clock: Callable[[], float] = time.time, schema: str = "windsock", pool_size: int = 4
+        self,
+        url: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        schema: str = "windsock",
+        pool_size: int = 4,
     ) -> None:
         super().__init__(clock=clock)
         self.schema = schema
@@ -72,8 +77,8 @@ class PostgresLog(SqlLog):
             db.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"windsock:{self.schema}",))
             db.execute(psycopg.sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
             db.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)")
-            db.execute("SELECT COALESCE(MAX(version), 0) AS version FROM schema_version")
-            done = db.fetchone()["version"]
+            rows = db.execute("SELECT version FROM schema_version").fetchall()
+            done = max((row["version"] for row in rows), default=0)
             for version, sql in migrations("postgres"):
                 if version > done:
                     db.execute(sql)
@@ -135,7 +140,12 @@ class _PostgresTransaction(Transaction):
         return {bytes(row["hash"]): row["seq"] for row in self._db.fetchall()}
 
     def insert_events(
-        self, watcher_id: int, events: Sequence[Event], bodies: Sequence[bytes], seqs: Sequence[int], now: float
+        self,
+        watcher_id: int,
+        events: Sequence[Event],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        now: float,
     ) -> None:
         self._db.execute(
             "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body)"

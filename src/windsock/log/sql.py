@@ -100,7 +100,12 @@ class Transaction(abc.ABC):
 
     @abc.abstractmethod
     def insert_events(
-        self, watcher_id: int, events: Sequence[Event], bodies: Sequence[bytes], seqs: Sequence[int], now: float
+        self,
+        watcher_id: int,
+        events: Sequence[Event],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        now: float,
     ) -> None:
         """Store events at their positions."""
 
@@ -152,9 +157,7 @@ class SqlLog(abc.ABC):
         with self._transaction(write=False) as tx:
             rows = tx.rows("all_watchers")
         return [
-            _spec(row)
-            for row in rows
-            if source in (None, row["source"]) and asset in (None, row["asset"])
+            _spec(row) for row in rows if source in (None, row["source"]) and asset in (None, row["asset"])
         ]
 
     def watcher(self, name: str) -> WatcherSpec | None:
@@ -382,12 +385,12 @@ class SqlLog(abc.ABC):
 
     def due(self, watchers: Sequence[str], *, inline: int = 0, inline_bytes: int = 0) -> list[Announcement]:
         now = self._clock()
-        announcements = []
         with self._transaction(write=False) as tx:
-            for name in watchers:
-                if subscriptions := tx.rows("due_subscriptions", watcher=name, now=now):
-                    announcements.append(self._announcement(tx, name, subscriptions, now, inline, inline_bytes))
-        return announcements
+            return [
+                self._announcement(tx, name, places, now, inline, inline_bytes)
+                for name in watchers
+                if (places := tx.rows("due_subscriptions", watcher=name, now=now))
+            ]
 
     def _announcement(
         self, tx: Transaction, watcher: str, places: Sequence[Row], now: float, inline: int, inline_bytes: int
@@ -430,9 +433,7 @@ class SqlLog(abc.ABC):
                 count=announcement.count,
                 now=now,
             )
-            tx.run(
-                "mark_batches_announced", watcher=announcement.watcher, up_to=announcement.up_to, now=now
-            )
+            tx.run("mark_batches_announced", watcher=announcement.watcher, up_to=announcement.up_to, now=now)
             for dag_id, claims in sorted(announcement.claims.items()):
                 tx.run(
                     "wake_subscription",
@@ -458,7 +459,9 @@ class SqlLog(abc.ABC):
             if limit is None:
                 limit = max((place["batch_size"] for place in places), default=0)
             offers = [self._claimable(tx, place, place["closed_seq"], limit, now) for place in places]
-            picked = sorted((row for rows, _ in offers for row in rows), key=lambda row: int(row["seq"]))[:limit]
+            picked = sorted((row for rows, _ in offers for row in rows), key=lambda row: int(row["seq"]))[
+                :limit
+            ]
             end = picked[-1]["seq"] if picked else 0
             for place, (rows, blocked) in zip(places, offers, strict=True):
                 tx.run("mark_explicit", subscription_id=place["id"])
@@ -486,9 +489,7 @@ class SqlLog(abc.ABC):
                 bounds = {"subscription_id": place["id"], "first": first, "last": last}
                 if claim["state"] != "active":
                     tx.run("retake_range", claim_id=claim["id"], **bounds)
-                    tx.run(
-                        "forget_dead_range", dag_id=place["dag_id"], run_id=run_id, first=first, last=last
-                    )
+                    tx.run("forget_dead_range", dag_id=place["dag_id"], run_id=run_id, first=first, last=last)
                 events += [
                     Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"])
                     for row in tx.rows("claimed_range", **bounds)
@@ -750,7 +751,7 @@ def _spec(row: Row) -> WatcherSpec:
 def _known(row: Row | None, name: str) -> Row:
     if row is None:
         raise LogError(
-            f"watcher {name!r} is not registered in the log: is a Dag scheduled on its asset, and is it parsed?"
+            f"watcher {name!r} is not registered in the log: is a Dag scheduled on its asset, and parsed?"
         )
     return row
 
@@ -759,4 +760,3 @@ def _check_lease(tx: Transaction, lease: Lease) -> None:
     held = tx.row("get_lease", name=lease.name)
     if held is None or held["epoch"] != lease.epoch or held["owner"] != lease.owner:
         raise LeaseLost(f"lease {lease.name!r} of {lease.owner!r} (epoch {lease.epoch}) was taken over")
-

@@ -131,10 +131,16 @@ class _SqliteTransaction(Transaction):
         return known
 
     def insert_events(
-        self, watcher_id: int, events: Sequence[Event], bodies: Sequence[bytes], seqs: Sequence[int], now: float
+        self,
+        watcher_id: int,
+        events: Sequence[Event],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        now: float,
     ) -> None:
         self._db.executemany(
-            "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 (seq, watcher_id, event.id, event.type, event.key, now, body)
                 for seq, event, body in zip(seqs, events, bodies, strict=True)

@@ -48,6 +48,7 @@ class Changes:
         self._recalled = False
         self._waiting: dict[str, _Waiting] = {}
         self._ready: list[Change] = []
+        self._round: list[Change] = []
 
     def __len__(self) -> int:
         """How many changes wait to be announced."""
@@ -78,10 +79,13 @@ class Changes:
 
     def take(self, limit: int) -> tuple[list[Change], Cursor] | None:
         """The next changes by mtime and path, and the cursor after them; None if there are none."""
-        taken = self._ready[:limit]
+        if not self._round:
+            self._round = sorted(self._ready[:ROUND], key=lambda c: (c.entry.mtime_ns, c.entry.path))
+            del self._ready[:ROUND]
+        taken = self._round[:limit]
         if not taken:
             return None
-        del self._ready[:limit]
+        del self._round[:limit]
         for change in taken:
             self._settled(change)
         announced = [change.entry for change in taken if change.kind != "deleted"]
@@ -112,8 +116,8 @@ class Changes:
                 # Otherwise an older file was seen later, for a scan is no snapshot: it goes first, but as
                 # clocks can be wrong, it is not waited for longer than once more the time to settle.
                 ready.append(change)
-        ready.sort(key=lambda change: self._memory.change(change.entry))
-        self._ready = sorted(ready[:ROUND], key=lambda change: (change.entry.mtime_ns, change.entry.path))
+        self._ready = sorted(ready, key=lambda change: self._memory.change(change.entry))
+        self._round = []
 
     def _settled(self, change: Change) -> None:
         del self._waiting[change.entry.path]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import os
-import re
 import stat
 import threading
 from collections.abc import Callable, Iterable
@@ -15,6 +13,7 @@ from typing import NamedTuple
 import watchfiles
 
 from windsock.events import SourceError
+from windsock.sources._files_pattern import Pattern, any_of
 
 __all__ = ["Bell", "Directory", "Entry", "Scan", "Tree", "parent"]
 
@@ -71,21 +70,21 @@ class Tree:
 
     def __init__(self, root: str, pattern: str, *, hidden: bool, ignore: Iterable[str]) -> None:
         self.root = root
-        self._segments = [None if s == "**" else _compile([s]) for s in pattern.split("/")]
+        self._pattern = Pattern.parse(pattern)
         self._hidden = hidden
-        self._ignore = _compile(ignore)
+        self._ignore = any_of(ignore)
         self._reported: set[str] = set()
 
     def scan(self, stopped: Callable[[], bool] = lambda: False) -> Scan | None:
         """Walk the tree, without following links to directories; None if stopped on the way."""
         scan = Scan()
-        waiting = [""]
+        waiting = [("", self._pattern)]
         while waiting:
             if stopped():
                 return None
-            path = waiting.pop()
+            path, pattern = waiting.pop()
             try:
-                waiting += self._read(path, scan)
+                waiting += self._read(path, pattern, scan)
             except OSError as error:
                 if not path:
                     raise self._explain(error) from error
@@ -94,43 +93,23 @@ class Tree:
                     self._report(path, error)
         return scan
 
-    def _read(self, path: str, scan: Scan) -> list[str]:
+    def _read(self, path: str, pattern: Pattern, scan: Scan) -> list[tuple[str, Pattern]]:
         """Add one directory to the scan; the directories in it that are worth a visit."""
         place = f"{self.root}/{path}" if path else self.root
         found = os.stat(place)
-        deeper = []
+        deeper, counts = [], pattern.files()
         with os.scandir(place) as entries:
             for item in entries:
                 if (item.name[0] == "." and not self._hidden) or self._ignore(item.name):
                     continue
                 inner = f"{path}/{item.name}" if path else item.name
                 if item.is_dir(follow_symlinks=False):
-                    if self._may_hold(inner.split("/")):
-                        deeper.append(inner)
-                elif self._match(inner.split("/")) and (entry := _stat(item, inner)):
+                    if inside := pattern.enter(item.name):
+                        deeper.append((inner, inside))
+                elif counts(item.name) and (entry := _stat(item, inner)):
                     scan.files[inner] = entry
         scan.directories[path] = Directory(found.st_ino, found.st_ctime_ns)
         return deeper
-
-    def _match(self, parts: list[str], at: int = 0) -> bool:
-        """Whether the pattern, from its segment ``at`` on, matches the whole path."""
-        if at == len(self._segments):
-            return not parts
-        segment = self._segments[at]
-        if segment is None:
-            return any(self._match(parts[skip:], at + 1) for skip in range(len(parts) + 1)) or (
-                at + 1 == len(self._segments)
-            )
-        return bool(parts) and segment(parts[0]) and self._match(parts[1:], at + 1)
-
-    def _may_hold(self, parts: list[str]) -> bool:
-        """Whether files below this directory can match."""
-        for segment, part in zip(self._segments, parts, strict=False):
-            if segment is None:
-                return True
-            if not segment(part):
-                return False
-        return len(parts) < len(self._segments)
 
     def _explain(self, error: OSError) -> SourceError:
         if isinstance(error, FileNotFoundError):
@@ -152,15 +131,6 @@ class Tree:
                 f"{self.root}/{path}",
                 error.strerror,
             )
-
-
-def _compile(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """A test whether a name matches one of the patterns, upper and lower case being different."""
-    joined = "|".join(fnmatch.translate(pattern) for pattern in patterns)
-    if not joined:
-        return lambda name: False
-    match = re.compile(joined).match
-    return lambda name: match(name) is not None
 
 
 def _stat(item: os.DirEntry[str], path: str) -> Entry | None:

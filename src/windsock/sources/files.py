@@ -250,12 +250,11 @@ class _Watch:
     async def wait(self) -> None:
         """Return when a look may find something: a change, a settled file, or the rescan interval."""
         # Neither a busy directory nor a huge one may keep a core scanning.
-        pause = min(max(self._config.settle / 4, self._took * 4, 0.01), self._config.rescan)
-        due = self._changes.due
-        rest = self._config.rescan if due is None else min(due - time.monotonic(), self._config.rescan)
-        await _within(pause, self._closed)
+        pause = min(max(self._config.settle / 4, self._took * 2, 0.01), self._config.rescan)
+        due, rescan = self._changes.due, self._scanned + self._config.rescan
+        await _until(self._scanned + pause, self._closed)
         if not self.closed:
-            await _within(rest - pause, self._woken)
+            await _until(rescan if due is None else min(due, rescan), self._woken)
         self._woken.clear()
 
     async def close(self) -> None:
@@ -292,10 +291,10 @@ class _Watch:
             pass  # the loop is closed: nobody is left to wake
 
 
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Wait for the event, but no longer than that."""
+async def _until(moment: float, event: asyncio.Event) -> None:
+    """Wait for the event, but no longer than to that moment of the monotonic clock."""
     try:
-        async with asyncio.timeout(max(seconds, 0)):
+        async with asyncio.timeout(max(moment - time.monotonic(), 0)):
             await event.wait()
     except TimeoutError:
         pass  # the time is what was waited for

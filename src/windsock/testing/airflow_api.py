@@ -87,7 +87,7 @@ class AirflowApi:
         self._token: str | None = None
 
     def close(self) -> None:
-        """Close the connections; the next call opens new ones only on a new client."""
+        """Close the connections; the client is of no use afterwards."""
         self._http.close()
 
     def token(self) -> str:
@@ -102,8 +102,8 @@ class AirflowApi:
     def request(
         self, method: str, path: str, *, json: Any = None, params: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call a path below `/api/v2` (or of the server, with a leading slash); return the decoded JSON."""
-        url = path if path.startswith("/") else f"/api/v2/{path}"
+        """Call any path below `/api/v2`; return the decoded JSON."""
+        url = f"/api/v2/{path.lstrip('/')}"
         answer = self._send(method, url, json, params)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             self._token = None

@@ -34,7 +34,7 @@ _FAST = {
     # What a killed process held comes back after these. Longer than a busy two-core machine is ever late,
     # far shorter than Airflow's own half minutes and ten minutes.
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
-    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "20",
@@ -42,6 +42,9 @@ _FAST = {
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
     "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+    "AIRFLOW__LOGGING__NAMESPACE_LEVELS": (
+        "http.access=WARNING airflow.serialization=WARNING airflow.models.dag=WARNING"
+    ),
     "NO_PROXY": f"{LOOPBACK},localhost",
     "no_proxy": f"{LOOPBACK},localhost",
     "PYTHONUNBUFFERED": "1",
@@ -51,7 +54,10 @@ _FAST = {
 def environment(airflow_home: Path, dags: Path, database: str, port: int) -> dict[str, str]:
     """The variables of every component: the caller's, without its own Airflow settings, plus ours."""
     keep = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-    keep.pop("PYTHONWARNINGS", None)
+    keep.pop("PYTHONWARNINGS", None)  # the tests' strictness is not Airflow's
+    keep.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # five processes that compile all of Airflow start twice as slowly
     env = {
         **keep,
         **_FAST,

@@ -39,6 +39,7 @@ _SETTINGS = {
     "jit": "off",
     "log_min_messages": "warning",
 }
+_INSTALLED = Path("/usr/lib/postgresql")
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -256,9 +257,7 @@ def _binaries() -> Path:
     if tool := shutil.which("pg_config"):
         answer = subprocess.run([tool, "--bindir"], capture_output=True, text=True, check=False)
         candidates.append(Path(answer.stdout.strip()))
-    candidates += sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name, reverse=True
-    )
+    candidates += sorted(_INSTALLED.glob("*/bin"), key=lambda path: path.parent.name, reverse=True)
     for candidate in candidates:
         if (candidate / "postgres").is_file() and (candidate / "initdb").is_file():
             return candidate

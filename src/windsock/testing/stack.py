@@ -6,7 +6,7 @@
         stack.restart("scheduler")
         stack.wait_for(lambda: stack.api.run("hello", run.run_id).finished, what="the run to end")
 
-It is Airflow as installed beside this interpreter, with the LocalExecutor and the SimpleAuthManager (everybody
+It is Airflow as installed beside this interpreter, with the LocalExecutor and the SimpleAuthManager (everyone
 is an administrator), all state under one directory, on loopback only.
 """
 
@@ -87,7 +87,6 @@ class AirflowStack:
         self._database = database_address(database, self.airflow_home)
         self._supervise = supervise
         self._running: dict[str, Child] = {}
-        self._past: list[tuple[str, Child]] = []  # ended ones, whose orphans may still be at work
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._supervisor: threading.Thread | None = None
@@ -105,9 +104,7 @@ class AirflowStack:
     @property
     def url(self) -> str:
         """The address of the API server and its web pages, without a slash at the end."""
-        if self._api is None:
-            raise StackError("Airflow has not been started: call start() first")
-        return self._api.base_url
+        return self.api.base_url
 
     @property
     def api(self) -> AirflowApi:
@@ -124,7 +121,7 @@ class AirflowStack:
         return {**environment(self.airflow_home, self.dags, self._database, self.port), **self._config}
 
     def start(self, timeout: float = 120.0) -> None:
-        """Create or reuse what is under `home`, start all components, wait until Airflow calls them healthy."""
+        """Create or reuse what is under `home`, start all components, wait until they are healthy."""
         for directory in (self.airflow_home, self.home / "logs", self.dags):
             directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port(self.port)
@@ -134,15 +131,13 @@ class AirflowStack:
             self._migrate()
             for component in self.components:
                 self._launch(component)
+            if self._supervise:
+                self._supervisor = threading.Thread(target=self._keep_alive, name="airflow-supervisor")
+                self._supervisor.start()
             self._await_healthy(self.components, timeout)
         except BaseException:
             self.stop(timeout=0.0)
             raise
-        if self._supervise:
-            self._supervisor = threading.Thread(
-                target=self._keep_alive, name="airflow-supervisor", daemon=True
-            )
-            self._supervisor.start()
 
     def stop(self, timeout: float = 10.0) -> None:
         """SIGTERM all components, SIGKILL what is left after `timeout` seconds. No process stays."""
@@ -157,10 +152,9 @@ class AirflowStack:
             deadline = time.monotonic() + timeout
             for child in self._running.values():
                 child.signal(signal.SIGTERM)
-            for child in (*self._running.values(), *(old for _, old in self._past)):
+            for child in self._running.values():
                 child.end(deadline - time.monotonic())
             self._running.clear()
-            self._past.clear()
 
     def alive(self, component: str) -> bool:
         """Whether the component's main process runs."""
@@ -172,19 +166,20 @@ class AirflowStack:
         return self._child(component).pid
 
     def processes(self, component: str) -> list[psutil.Process]:
-        """All live processes of a component, main process and orphans of earlier starts included."""
-        with self._lock:
-            children = [child for name, child in (*self._running.items(), *self._past) if name == component]
-            return [process for child in children for process in child.members()]
+        """All live processes of a component: the main one, its descendants, orphans of a killed one."""
+        return self._child(component).members()
 
     def kill(self, component: str, *, group: bool = False) -> None:
-        """SIGKILL the main process, or with `group` everything that the component started, too."""
-        with self._lock:
-            child = self._child(component)
-            if group:
-                child.end()
-            else:
-                child.kill()
+        """SIGKILL the main process, or with `group` everything that the component started, too.
+
+        Orphans stay at work until `restart` or `stop`: the LocalExecutor's workers outlive their scheduler,
+        go on with their tasks, and keep its database session open.
+        """
+        child = self._child(component)
+        if group:
+            child.end()
+        else:
+            child.kill()
         log.info("windsock.stack.killed component=%s group=%s", component, group)
 
     def kill_children(self, component: str, match: str = "") -> list[int]:
@@ -206,13 +201,12 @@ class AirflowStack:
     def restart(self, component: str, *, wait: bool = True, timeout: float = 60.0) -> None:
         """Start a component again, after SIGTERM if it still runs; wait until Airflow says it is healthy.
 
-        Orphans of a killed one are left alone, as on a real machine, until `stop`.
+        What is left of the old one is killed first, as systemd and Kubernetes do.
         """
         with self._lock:
             old = self._child(component)
-            if old.returncode is None:
-                old.signal(signal.SIGTERM)
-                old.end(10.0)
+            old.signal(signal.SIGTERM)
+            old.end(10.0)
             self._launch(component)
         if wait:
             self._await_healthy([component], timeout)
@@ -253,7 +247,7 @@ class AirflowStack:
                 raise StackTimeout(
                     f"waited {timeout:g} s in vain for {what}; the last answer was {last!r}\n{self._report()}"
                 )
-            self._stopping.wait(every)
+            time.sleep(every)
 
     def _child(self, component: str) -> Child:
         try:
@@ -264,16 +258,12 @@ class AirflowStack:
     def _launch(self, component: str) -> None:
         options = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
         command = _command(component)
-        child = Child(
+        self._running[component] = Child(
             [sys.executable, "-m", "airflow", command, *options.get(command, ())],
             log=self.log(component),
             env=self.env,
             cwd=self.home,
         )
-        with self._lock:
-            if old := self._running.pop(component, None):
-                self._past.append((component, old))
-            self._running[component] = child
 
     def _migrate(self) -> None:
         """Create or upgrade Airflow's tables, unless this home did so for this database and version."""
@@ -323,7 +313,7 @@ class AirflowStack:
         self.wait_for(healthy, timeout, f"{', '.join(components)} to be healthy")
 
     def _keep_alive(self) -> None:
-        """Start again what ended: at once if it had lived a while, after growing pauses if it keeps ending."""
+        """Start again what ended: at once if it lived a while, after growing pauses if it keeps ending."""
         again: dict[str, float] = {}
         short_lives: Counter[str] = Counter()
         while not self._stopping.wait(0.2):
@@ -340,6 +330,7 @@ class AirflowStack:
                         continue
                     del again[component]
                     code = self._child(component).returncode
+                    self._child(component).end()
                     self.restarts[component] += 1
                     self._launch(component)
                 log.warning("windsock.stack.restarted component=%s exit=%s", component, code)

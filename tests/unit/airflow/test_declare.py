@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk import Asset
+
 from windsock.airflow.declare import load_assets
 from windsock.spec import SpecError
 
-WATCHERS = """\
+W = WATCHERS = """\
 watchers:
   orders:
     kind: webhook
@@ -22,7 +23,7 @@ watchers:
     path: /in
     pattern: "*.csv"
 """
-ASSETS = """\
+A = ASSETS = """\
 assets:
   orders:
     uri: shop/orders
@@ -50,7 +51,12 @@ def test_declared_assets_are_those_of_python(tmp_path: Path) -> None:
         "orders", "shop/orders", "shop", {"owner": "sales"},
     )  # fmt: skip
     spec = orders.watchers[0].trigger.spec
-    assert (spec.kind, spec.where, spec.batch.size, spec.batch.within) == ("webhook", "data.total > 100", 500, 5.0)
+    assert (spec.kind, spec.where, spec.batch.size, spec.batch.within) == (
+        "webhook",
+        "data.total > 100",
+        500,
+        5.0,
+    )
     assert reports.watchers[0].trigger.spec.options == {"path": "/in", "pattern": "*.csv"}
     assert bare.watchers == []
 
@@ -58,19 +64,19 @@ def test_declared_assets_are_those_of_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("watchers", "assets", "message"),
     [
-        (WATCHERS.replace("batch: 500", "batsh: 500"), ASSETS, r"watchers\.yaml:6: orders: .*batsh"),
-        (WATCHERS.replace("within: 5s", "within: soon"), ASSETS, r"watchers\.yaml:\d+: orders: .*'soon'.*duration"),
-        (WATCHERS.replace("total > 100", "total >"), ASSETS, r"watchers\.yaml:\d: orders: "),
-        (WATCHERS.replace("kind: files", "kind: flies"), ASSETS, r"watchers\.yaml:\d+: drops: unknown source 'flies'"),
-        (WATCHERS.replace("    kind: files\n", ""), ASSETS, r"watchers\.yaml:8: drops: needs a kind"),
-        (WATCHERS, ASSETS.replace("[drops]", "[drop]"), r"assets\.yaml:8: reports: no watcher 'drop'.*drops, orders"),
-        (WATCHERS, ASSETS.replace("[drops]", "[orders]"), r"assets\.yaml:8: reports: .*attached to 'orders'"),
-        (WATCHERS, ASSETS.replace("group: shop", "grup: shop"), r"assets\.yaml:4: orders: unknown option 'grup'"),
-        (WATCHERS, ASSETS.replace("uri: shop/orders", "uri: [1]"), r"assets\.yaml:3: orders: uri must be a str"),
-        (WATCHERS + "  orders:\n    kind: files\n", ASSETS, r"watchers\.yaml:12: 'orders' is given twice"),
-        (WATCHERS, "asets: {}", r"assets\.yaml:1: expected 'assets:'"),
-        (WATCHERS, "assets:\n  - orders", r"assets\.yaml:2: expected names with values"),
-        (WATCHERS, "assets: {", r"assets\.yaml: "),
+        (W.replace("batch: 500", "batsh: 500"), A, r"watchers\.yaml:6: orders: .*batsh"),
+        (W.replace("within: 5s", "within: soon"), A, r"watchers\.yaml:\d+: orders: .*'soon'.*duration"),
+        (W.replace("total > 100", "total >"), A, r"watchers\.yaml:\d: orders: "),
+        (W.replace("kind: files", "kind: flies"), A, r"watchers\.yaml:\d+: drops: unknown source 'flies'"),
+        (W.replace("    kind: files\n", ""), A, r"watchers\.yaml:8: drops: needs a kind"),
+        (W, A.replace("[drops]", "[drop]"), r"assets\.yaml:8: reports: no watcher 'drop'.*drops, orders"),
+        (W, A.replace("[drops]", "[orders]"), r"assets\.yaml:8: reports: .*attached to 'orders'"),
+        (W, A.replace("group: shop", "grup: shop"), r"assets\.yaml:4: orders: unknown option 'grup'"),
+        (W, A.replace("uri: shop/orders", "uri: [1]"), r"assets\.yaml:3: orders: uri must be a str"),
+        (W + "  orders:\n    kind: files\n", A, r"watchers\.yaml:12: 'orders' is given twice"),
+        (W, "asets: {}", r"assets\.yaml:1: expected 'assets:'"),
+        (W, "assets:\n  - orders", r"assets\.yaml:2: expected names with values"),
+        (W, "assets: {", r"assets\.yaml: "),
     ],
 )  # fmt: skip
 def test_a_mistake_is_refused_with_its_line(tmp_path: Path, watchers: str, assets: str, message: str) -> None:

@@ -1,0 +1,97 @@
+"""A real Airflow on PostgreSQL with Windsock, and what a live test does with it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from windsock.log import Log, open_log
+from windsock.testing.postgres import PostgresServer
+from windsock.testing.stack import AirflowStack
+
+DAGS = Path(__file__).parent / "dags"
+
+
+@dataclass
+class Field:
+    """What a live test works with."""
+
+    stack: AirflowStack
+    log: Log
+    postgres: PostgresServer
+    folder: Path
+
+    @property
+    def inbox(self) -> Path:
+        """The directory that the files watchers watch."""
+        return self.folder / "inbox"
+
+    @property
+    def signal(self) -> Path:
+        """The file that lets the stock trigger begin."""
+        return self.folder / "signal"
+
+    def post(self, watcher: str, value: Any, **headers: str) -> httpx.Response:
+        """Send one webhook."""
+        return httpx.post(
+            f"{self.stack.url}/windsock/hooks/{watcher}", json=value, headers=headers, timeout=30
+        )
+
+    def had(self, dag_id: str) -> list[Any]:
+        """Everything that successful runs of the Dag wrote down."""
+        ok = {run.run_id for run in self.stack.api.runs(dag_id) if run.state == "success"}
+        return [value for note in self.notes(dag_id) if note["run_id"] in ok for value in note["values"]]
+
+    def notes(self, dag_id: str, value: Any = None) -> list[dict[str, Any]]:
+        """What the Dag's tasks wrote down: all of it, or only where a value is in it."""
+        notes = [json.loads(path.read_text()) for path in (self.folder / "ledger" / dag_id).glob("*.json")]
+        return [note for note in notes if value is None or value in note["values"]]
+
+    def times(self, dag_id: str) -> Counter[Any]:
+        """How often successful runs had each value."""
+        return Counter(self.had(dag_id))
+
+    def settled(self, dag_id: str) -> Callable[[], bool]:
+        """A question for ``stack.wait_for``: has the Dag nothing left to do?"""
+
+        def ask() -> bool:
+            (place,) = self.log.subscriptions(dag_id=dag_id)
+            return place.pending == 0 and place.claimed == 0
+
+        return ask
+
+    def subscribed(self, dag_id: str) -> Callable[[], bool]:
+        """A question for ``stack.wait_for``: does the log know the Dag?"""
+        return lambda: bool(self.log.subscriptions(dag_id=dag_id))
+
+
+@contextmanager
+def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Field]:
+    """Start Airflow and Windsock in a folder; stop them afterwards."""
+    for part in ("inbox/chaos", "ledger"):
+        (folder / part).mkdir(parents=True)
+    log_url = postgres.url(f"{name}_windsock")
+    stack = AirflowStack(
+        folder / "stack",
+        DAGS,
+        database=postgres.url(f"{name}_airflow"),
+        config={
+            "AIRFLOW__WINDSOCK__LOG_URL": log_url,
+            "WINDSOCK_TEST_LEDGER": str(folder / "ledger"),
+            "WINDSOCK_TEST_INBOX": str(folder / "inbox"),
+            "WINDSOCK_TEST_SIGNAL": str(folder / "signal"),
+        },
+    )
+    with stack:
+        log = open_log(log_url)
+        try:
+            yield Field(stack, log, postgres, folder)
+        finally:
+            log.close()
