@@ -27,6 +27,7 @@ class Field:
     log: Log
     postgres: PostgresServer
     folder: Path
+    airflow_url: str
 
     @property
     def inbox(self) -> Path:
@@ -77,13 +78,14 @@ def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Fi
     """Start Airflow and Windsock in a folder; stop them afterwards."""
     for part in ("inbox/chaos", "ledger"):
         (folder / part).mkdir(parents=True)
-    log_url = postgres.url(f"{name}_windsock")
+    log_url, airflow_url = postgres.url(f"{name}_windsock"), postgres.url(f"{name}_airflow")
     stack = AirflowStack(
         folder / "stack",
         DAGS,
-        database=postgres.url(f"{name}_airflow"),
+        database=airflow_url,
         config={
             "AIRFLOW__WINDSOCK__LOG_URL": log_url,
+            "PYTHONPATH": str(DAGS),  # the triggerer imports a trigger by its module
             "WINDSOCK_TEST_LEDGER": str(folder / "ledger"),
             "WINDSOCK_TEST_INBOX": str(folder / "inbox"),
             "WINDSOCK_TEST_SIGNAL": str(folder / "signal"),
@@ -92,6 +94,6 @@ def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Fi
     with stack:
         log = open_log(log_url)
         try:
-            yield Field(stack, log, postgres, folder)
+            yield Field(stack, log, postgres, folder, airflow_url)
         finally:
             log.close()

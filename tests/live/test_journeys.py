@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from live.field import Field
@@ -39,11 +40,18 @@ def test_a_burst_reaches_runs_without_any_further_event(field: Field) -> None:
     assert sorted(field.had("windsock_burst")) == list(range(1005))
 
     def stock_is_quiet() -> bool:
-        events = field.stack.api.request("GET", "/assets/events", params={"limit": 1, "uri_pattern": "stock"})
+        with psycopg.connect(field.airflow_url) as airflow:
+            stored = airflow.execute(
+                "SELECT count(*) FROM asset_event JOIN asset ON asset.id = asset_event.asset_id"
+                " WHERE asset.name = 'stock-burst'"
+            ).fetchone()
+            queued = airflow.execute(
+                "SELECT count(*) FROM asset_dag_run_queue WHERE target_dag_id = 'stock_burst'"
+            ).fetchone()
         runs = field.stack.api.runs("stock_burst")
-        return bool(runs) and all(run.finished for run in runs) and events is not None
+        return stored == (1005,) and queued == (0,) and all(run.finished for run in runs)
 
-    field.stack.wait_for(stock_is_quiet, 180, "stock Airflow to become quiet", every=5.0)
+    field.stack.wait_for(stock_is_quiet, 180, "stock Airflow to become quiet", every=1.0)
     assert 0 < len(set(field.had("stock_burst"))) < 1005, "stock Airflow used to strand events of a burst"
 
 
@@ -75,8 +83,7 @@ def test_a_failed_run_returns_exactly_its_events(field: Field) -> None:
     field.post("failing", {"n": 3, "reject": True})
     field.stack.wait_for(field.settled("fails"), 90, "the rejected event to be set aside")
     assert field.log.dead_letters(watcher="failing")[0].category == "rejected"
-    states = {run.state for run in field.stack.api.runs("fails")}
-    assert states == {"success", "failed"}
+    assert {"success", "failed"} <= {run.state for run in field.stack.api.runs("fails")}
 
 
 def test_a_cleared_run_sees_the_same_events(field: Field) -> None:
@@ -132,7 +139,7 @@ POISON: list[tuple[Any, dict[str, str]]] = [
 
 
 def test_poison_stops_nobody(field: Field) -> None:
-    """Bad payloads between good ones: the good ones arrive, the bad ones are answered, the triggerer lives."""
+    """Bad payloads between good ones: good ones arrive, bad ones are answered, the triggerer lives."""
     field.stack.wait_for(field.subscribed("survives"), 90, "the subscription")
     pid = field.stack.pid("triggerer")
     url = f"{field.stack.url}/windsock/hooks/poison"

@@ -115,6 +115,7 @@ class LogModel:
         self.cursor: dict[str, int] | None = None
         self.lease: Lease | None = None
         self.epoch = 0
+        self.forgotten: set[tuple[str, str]] = set()
 
     def places_of(self, dag_id: str, watchers: Iterable[str] | None = None) -> list[Place]:
         """The Dag's places in these watchers, or in all."""
@@ -214,7 +215,7 @@ class LogModel:
             run = place.runs.get(run_id)
             if run is None:
                 continue
-            if run.implicit or not run.seqs:
+            if not run.seqs or (run.implicit and run.active):
                 place.give_back(run_id)
                 del place.runs[run_id]
                 continue
@@ -222,7 +223,7 @@ class LogModel:
             found = True
             if not run.active:
                 self._take_back(place, run_id, entries)
-            run.active = True
+            run.active, run.implicit, place.explicit = True, False, True
             held += entries
         if not found:
             offers = [(entry.seq, place, entry) for place in places for entry in place.claimable(now)]
@@ -321,4 +322,5 @@ class LogModel:
                         run.settled_at < before or not place.entries.keys() >= set(run.seqs)
                     ):
                         del place.runs[run_id]
+                        self.forgotten.add((place.dag_id, run_id))
         return purged

@@ -82,18 +82,28 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close()
 
     def do(self, cut: int | None, step: Callable[[], Answer]) -> Answer:
-        """The step's answer; if it was cut off, that of doing it again after checking that nothing changed."""
+        """The step's answer; if it is cut off, nothing has changed, and it is done again."""
         if cut is None or not self.can_interrupt:
             return step()
         assert isinstance(self.log, SqliteLog)
-        cuts = iter([1])
-        self.log._db.set_progress_handler(lambda: next(cuts, 0), cut)
+        statement, cuts = "", iter([1])
+
+        def begins(sql: str) -> None:
+            nonlocal statement
+            statement = sql
+
+        def cut_off() -> int:
+            return 0 if statement.startswith(("COMMIT", "ROLLBACK")) else next(cuts, 0)
+
+        self.log._db.set_trace_callback(begins)
+        self.log._db.set_progress_handler(cut_off, cut)
         try:
             return step()
         except LogUnavailable:
             pass
         finally:
             self.log._db.set_progress_handler(None, 0)
+            self.log._db.set_trace_callback(None)
         self.agrees()
         return step()
 
@@ -279,11 +289,15 @@ class LogMachine(RuleBasedStateMachine):
             }
         )
 
-    @precondition(lambda self: self.runs())
+    def remembered(self) -> list[tuple[str, str]]:
+        """The runs of which nothing was purged."""
+        return [run for run in self.runs() if run not in self.model.forgotten]
+
+    @precondition(lambda self: self.remembered())
     @rule(several=several, data=st.data(), limit=st.integers(1, 6), cut=cuts)
     def claim_again(self, several: list[str], data: st.DataObject, limit: int, cut: int | None) -> None:
         """A task is retried, a run is cleared, or it claims from another watcher."""
-        dag_id, run_id = data.draw(st.sampled_from(self.runs()))
+        dag_id, run_id = data.draw(st.sampled_from(self.remembered()))
         if len(self.model.places_of(dag_id, several)) == len(several):
             self.claim(several, dag_id, run_id, limit, cut)
 
@@ -412,6 +426,7 @@ def live(machine: Callable[[], LogMachine], *, lives: int, steps: int) -> None:
             stateful_step_count=steps,
             deadline=None,
             print_blob=True,
+            report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),
     )

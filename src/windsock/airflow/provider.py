@@ -56,7 +56,7 @@ def get_provider_info() -> dict[str, Any]:
                 "options": {
                     "log_url": _option(
                         "Where the event log is: ``sqlite:////absolute/path.db`` or ``postgresql://…``."
-                        " Empty: the Connection of ``log_conn_id``, else the file ``windsock.db`` in AIRFLOW_HOME.",
+                        " Empty: the Connection of ``log_conn_id``, else ``windsock.db`` in AIRFLOW_HOME.",
                         default="",
                         example="postgresql://windsock@db.example.com/airflow",
                         sensitive=True,

@@ -34,7 +34,8 @@ def _translate(sql: str) -> str:
 
 
 _QUERIES = {
-    name: _translate(sql) for name, sql in load_queries(lock="FOR UPDATE", lock_s="FOR UPDATE OF s").items()
+    name: _translate(sql)
+    for name, sql in load_queries(lock="FOR UPDATE", lock_s="FOR UPDATE OF s", binary='COLLATE "C"').items()
 }
 
 
@@ -101,19 +102,28 @@ class PostgresLog(SqlLog):
         return _QUERIES["list_events"].replace("{where}", _translate(where).replace("{text}", _TEXT))
 
 
+def _storable(value: Any) -> Any:
+    """Text without NUL, which no PostgreSQL text can hold; an event's body still has it, escaped."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
 class _PostgresTransaction(Transaction):
     def __init__(self, db: psycopg.Cursor[Any]) -> None:
         self._db = db
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
-        return self._db.execute(_QUERIES.get(name, name), params).fetchall()
+        return self._execute(_QUERIES.get(name, name), params).fetchall()
 
     def run(self, name: str, /, **params: Any) -> int:
-        return self._db.execute(_QUERIES[name], params).rowcount
+        return self._execute(_QUERIES[name], params).rowcount
+
+    def _execute(self, sql: str, params: Mapping[str, Any]) -> psycopg.Cursor[Any]:
+        return self._db.execute(sql, {name: _storable(value) for name, value in params.items()})
 
     def many(self, name: str, params: Sequence[Mapping[str, Any]]) -> None:
         if params:
-            self._db.executemany(_QUERIES[name], params)
+            rows = [{name: _storable(value) for name, value in row.items()} for row in params]
+            self._db.executemany(_QUERIES[name], rows)
 
     def take_seqs(self, count: int) -> Sequence[int]:
         self._db.execute("SELECT nextval('event_seq') AS seq FROM generate_series(1, %s)", (count,))
@@ -156,9 +166,9 @@ class _PostgresTransaction(Transaction):
                 watcher_id,
                 now,
                 list(seqs),
-                [event.id for event in events],
-                [event.type for event in events],
-                [event.key for event in events],
+                [_storable(event.id) for event in events],
+                [_storable(event.type) for event in events],
+                [_storable(event.key) for event in events],
                 list(bodies),
             ),
         )

@@ -1,5 +1,7 @@
 -- Every statement of the log that is the same on SQLite and PostgreSQL: a name, a sentence, the SQL.
 -- {lock} is FOR UPDATE on PostgreSQL and nothing on SQLite, whose write transactions are alone anyway.
+-- Rows of several watchers are locked in the byte order of their names ({binary}), here and in sql.py, so that
+-- no two transactions wait for each other.
 
 -- name: put_cursor
 -- Remember the source's position.
@@ -74,7 +76,7 @@ WHERE open_count > 0 AND (
     (batch_within > 0 AND opened_at + batch_within <= :now)
     OR (batch_quiet > 0 AND last_event_at + batch_quiet <= :now)
     OR (batch_within = 0 AND batch_quiet = 0))
-ORDER BY id {lock}
+ORDER BY name {binary} {lock}
 
 -- name: close_open_batch
 -- Everything that a watcher has may be claimed.
@@ -98,7 +100,7 @@ ON CONFLICT (watcher_id, dag_id) DO NOTHING
 
 -- name: activate_subscription
 -- The Dag is there; one that was away or paused is woken at once for what waits.
-UPDATE subscriptions SET active = 1, paused = :paused, woken_at = NULL, wakes = 0
+UPDATE subscriptions SET active = 1, paused = :paused, claims = claims + 1, woken_at = NULL, wakes = 0
 WHERE watcher_id = :watcher_id AND dag_id = :dag_id AND (active = 0 OR paused <> :paused)
 
 -- name: deactivate_subscription
@@ -131,23 +133,27 @@ SELECT COUNT(*) AS ever, COALESCE(MAX(s.active), 0) AS active
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id WHERE w.source = :source
 
 -- name: due_subscriptions
--- Dags of a watcher that have something to claim and should be told so now.
+-- Dags of a watcher that should be told now if they have something to claim.
 SELECT s.*, w.name AS watcher, w.closed_seq, w.ordered
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 WHERE w.name = :watcher AND s.active = 1 AND s.paused = 0 AND (s.woken_at IS NULL OR s.wake_at <= :now)
     AND (s.frontier < w.closed_seq OR EXISTS (
         SELECT 1 FROM entries x
-        WHERE x.subscription_id = s.id AND x.state = 'pending' AND x.available_at <= :now))
-ORDER BY s.frontier
+        WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked') AND x.available_at <= :now))
+ORDER BY s.id
 
 -- name: count_claimable
--- How much a Dag could claim now, and from where on.
-SELECT COUNT(*) AS n, MIN(seq) AS first FROM (
-    SELECT e.seq FROM events e
+-- How much a Dag could claim now.
+SELECT COUNT(*) AS n FROM (
+    SELECT e.key FROM events e
         WHERE e.watcher_id = :watcher_id AND e.seq > :frontier AND e.seq <= :closed_seq
     UNION ALL
-    SELECT x.seq FROM entries x
-        WHERE x.subscription_id = :id AND x.state = 'pending' AND x.available_at <= :now) AS claimable
+    SELECT e.key FROM entries x JOIN events e ON e.seq = x.seq
+        WHERE x.subscription_id = :id AND x.state IN ('pending', 'blocked') AND x.available_at <= :now) AS offered
+WHERE :ordered = 0 OR offered.key IS NULL OR offered.key NOT IN (
+    SELECT e.key FROM entries x JOIN events e ON e.seq = x.seq
+    WHERE x.subscription_id = :id AND e.key IS NOT NULL
+        AND (x.state = 'claimed' OR (x.state = 'pending' AND x.available_at > :now)))
 
 -- name: insert_announcement
 -- Airflow has committed an asset event.
@@ -165,7 +171,7 @@ WHERE announced_at IS NULL AND last_seq <= :up_to
 -- A Dag was told; it is reminded at wake_at unless it has claimed since the announcement became due.
 UPDATE subscriptions SET woken_at = :now, wakes = wakes + 1,
     wake_at = :now + CASE WHEN wakes >= 7 THEN :max_delay ELSE :delay * (1 << wakes) END
-WHERE dag_id = :dag_id AND claims = :claims AND active = 1
+WHERE dag_id = :dag_id AND claims = :claims AND active = 1 AND (woken_at IS NULL OR wake_at <= :now)
     AND watcher_id = (SELECT id FROM watchers WHERE name = :watcher)
 
 -- name: get_claim
@@ -180,7 +186,7 @@ RETURNING id
 
 -- name: reopen_claim
 -- A run that was settled is running again.
-UPDATE claims SET state = 'active', settled_at = NULL WHERE id = :claim_id
+UPDATE claims SET state = 'active', implicit = 0, settled_at = NULL WHERE id = :claim_id
 
 -- name: delete_claim
 -- A claim is taken back as if it had never been.
@@ -248,7 +254,7 @@ UPDATE subscriptions SET explicit = 1 WHERE id = :subscription_id AND explicit =
 SELECT c.id, c.subscription_id, s.watcher_id, s.dag_id, w.max_attempts, w.retry_delay
 FROM claims c JOIN subscriptions s ON s.id = c.subscription_id JOIN watchers w ON w.id = s.watcher_id
 WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND c.state = 'active'
-ORDER BY s.id {lock_s}
+ORDER BY w.name {binary} {lock_s}
 
 -- name: settle_claim
 -- The run ended.
@@ -310,15 +316,20 @@ SELECT d.*, w.name AS watcher FROM dead_letters d JOIN watchers w ON w.id = d.wa
 WHERE (:watcher = '' OR w.name = :watcher) ORDER BY d.id DESC LIMIT :limit
 
 -- name: backlog
--- Events of a watcher that are not settled for the Dag that is furthest behind.
-SELECT COALESCE(MAX(n), 0) AS n FROM (
-    SELECT (SELECT COUNT(*) FROM events e WHERE e.watcher_id = s.watcher_id AND e.seq > s.frontier)
-        + (SELECT COUNT(*) FROM entries x
-            WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked'))
-        + (SELECT COUNT(*) FROM entries x JOIN claims c ON c.id = x.claim_id
-            WHERE c.subscription_id = s.id AND c.state = 'active' AND x.state = 'claimed') AS n
-    FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
-    WHERE w.name = :watcher AND s.active = 1) AS each_dag
+-- Events of a watcher that some active Dag has not settled: all past the frontier of the Dag that is furthest
+-- behind, and before it those that wait or are with a run.
+WITH place AS (
+    SELECT s.id, s.watcher_id, s.frontier FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
+    WHERE w.name = :watcher AND s.active = 1)
+SELECT (SELECT COUNT(*) FROM events e WHERE e.watcher_id = (SELECT MIN(watcher_id) FROM place)
+        AND e.seq > (SELECT MIN(frontier) FROM place))
+    + (SELECT COUNT(*) FROM (
+        SELECT x.seq FROM place p JOIN entries x ON x.subscription_id = p.id
+            WHERE x.state IN ('pending', 'blocked') AND x.seq <= (SELECT MIN(frontier) FROM place)
+        UNION
+        SELECT x.seq FROM place p JOIN claims c ON c.subscription_id = p.id JOIN entries x ON x.claim_id = c.id
+            WHERE c.state = 'active' AND x.state = 'claimed'
+                AND x.seq <= (SELECT MIN(frontier) FROM place)) AS held) AS n
 
 -- name: health
 -- Every watcher with its counters and its source's heartbeat.

@@ -7,6 +7,7 @@ opened and how many rows are written at once. The database is authoritative: no 
 from __future__ import annotations
 
 import abc
+import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from windsock.events import Category, Event, LeaseLost, WindsockError
+from windsock.events import Category, Event, LeaseLost, WindsockError, clean_text
 from windsock.log.base import (
     Announcement,
     Appended,
@@ -41,6 +42,7 @@ MAX_DELAY = 3600.0
 """The longest wait between two reminders or two deliveries of an event."""
 
 _ALL = 1_000_000_000
+_PAGE = 500
 
 Row = Mapping[str, Any]
 
@@ -385,39 +387,57 @@ class SqlLog(abc.ABC):
 
     def due(self, watchers: Sequence[str], *, inline: int = 0, inline_bytes: int = 0) -> list[Announcement]:
         now = self._clock()
+        announcements = []
         with self._transaction(write=False) as tx:
-            return [
-                self._announcement(tx, name, places, now, inline, inline_bytes)
-                for name in watchers
-                if (places := tx.rows("due_subscriptions", watcher=name, now=now))
-            ]
+            for name in watchers:
+                told = []
+                for place in tx.rows("due_subscriptions", watcher=name, now=now):
+                    rows, _ = self._claimable(tx, place, place["closed_seq"], inline + 1, now)
+                    if rows:
+                        told.append((place, rows))
+                if told:
+                    announcements.append(self._announcement(tx, name, told, now, inline, inline_bytes))
+        return announcements
 
     def _announcement(
-        self, tx: Transaction, watcher: str, places: Sequence[Row], now: float, inline: int, inline_bytes: int
+        self,
+        tx: Transaction,
+        watcher: str,
+        told: Sequence[tuple[Row, Sequence[Row]]],
+        now: float,
+        inline: int,
+        inline_bytes: int,
     ) -> Announcement:
-        behind = places[0]
-        claimable = tx.rows(
-            "count_claimable",
-            id=behind["id"],
-            watcher_id=behind["watcher_id"],
-            frontier=behind["frontier"],
-            closed_seq=behind["closed_seq"],
-            now=now,
-        )[0]
-        rows: list[Row] = []
-        if claimable["n"] <= inline:
-            rows, _ = self._claimable(tx, behind, behind["closed_seq"], inline, now)
-            if sum(len(row["body"]) for row in rows) > inline_bytes:
-                rows = []
-        wakes = max(place["wakes"] for place in places)
+        """What is told to these places, each with the oldest rows that it could claim."""
+        offered = {row["seq"]: row for _, rows in told for row in rows}
+        events = [offered[seq] for seq in sorted(offered)]
+        first, count = events[0]["seq"], len(events)
+        if any(len(rows) > inline for _, rows in told):
+            count = max(
+                tx.rows(
+                    "count_claimable",
+                    id=place["id"],
+                    watcher_id=place["watcher_id"],
+                    frontier=place["frontier"],
+                    closed_seq=place["closed_seq"],
+                    ordered=place["ordered"],
+                    now=now,
+                )[0]["n"]
+                for place, _ in told
+            )
+        if count > inline or sum(len(row["body"]) for row in events) > inline_bytes:
+            events = []
+        places = [place for place, _ in told]
+        stand = ",".join(f"{place['id']}.{place['claims']}.{place['wakes']}" for place in places)
+        up_to = max(place["closed_seq"] for place in places)
         return Announcement(
-            id=f"{watcher}:{behind['closed_seq']}:{behind['claims']}:{wakes}",
+            id=f"{watcher}:{up_to}:{hashlib.blake2b(stand.encode(), digest_size=8).hexdigest()}",
             watcher=watcher,
-            first=claimable["first"] or 0,
-            up_to=behind["closed_seq"],
-            count=claimable["n"],
-            reminder=wakes > 0,
-            events=[Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"]) for row in rows],
+            first=first,
+            up_to=up_to,
+            count=count,
+            reminder=any(place["wakes"] for place in places),
+            events=[Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"]) for row in events],
             claims={place["dag_id"]: place["claims"] for place in places},
         )
 
@@ -480,7 +500,7 @@ class SqlLog(abc.ABC):
             if claim is None:
                 continue
             ranges = unpack(claim["ranges"])
-            if claim["implicit"] or not ranges:
+            if not ranges or (claim["implicit"] and claim["state"] == "active"):
                 tx.run("release_entries", claim_id=claim["id"])
                 tx.run("delete_claim", claim_id=claim["id"])
                 continue
@@ -495,6 +515,7 @@ class SqlLog(abc.ABC):
                     for row in tx.rows("claimed_range", **bounds)
                 ]
             tx.run("reopen_claim", claim_id=claim["id"])
+            tx.run("mark_explicit", subscription_id=place["id"])
         return sorted(events, key=lambda event: event.seq or 0) if found else None
 
     def _claimable(
@@ -523,8 +544,9 @@ class SqlLog(abc.ABC):
         most = _ALL if place["ordered"] else limit
         yield from tx.rows("waiting_entries", subscription_id=place["id"], up_to=up_to, limit=most, now=now)
         after = place["frontier"]
+        page = max(limit, _PAGE) if place["ordered"] else limit
         while rows := tx.rows(
-            "fresh_events", watcher_id=place["watcher_id"], after=after, up_to=up_to, limit=limit
+            "fresh_events", watcher_id=place["watcher_id"], after=after, up_to=up_to, limit=page
         ):
             yield from rows
             after = rows[-1]["seq"]
@@ -604,7 +626,7 @@ class SqlLog(abc.ABC):
                         "bury_letters",
                         dag_id=dag_id,
                         run_id=run_id,
-                        reason=reason or f"run {run_id} of Dag {dag_id} failed",
+                        reason=clean_text(reason) or f"run {run_id} of Dag {dag_id} failed",
                         now=now,
                         **ids,
                     )
@@ -642,7 +664,7 @@ class SqlLog(abc.ABC):
                 run_id=run_id,
                 stage="dag",
                 category=Category.REJECTED.value,
-                reason=reason,
+                reason=clean_text(reason),
                 error=None,
                 attempts=entry["attempts"] + 1,
                 now=self._clock(),
@@ -667,7 +689,7 @@ class SqlLog(abc.ABC):
             "since": "received_at >= :since",
             "until": "received_at < :until",
             "before": "seq < :before",
-            "text": "{text} LIKE :text ESCAPE '!'",
+            "text": "lower({text}) LIKE lower(:text) ESCAPE '!'",
         }
         given = {name: value for name, value in msgspec.structs.asdict(query).items() if value is not None}
         where = " AND ".join(sql for name, sql in conditions.items() if name in given) or "1 = 1"
@@ -676,6 +698,12 @@ class SqlLog(abc.ABC):
             given["text"] = f"%{escaped}%"
         with self._transaction(write=False) as tx:
             rows = tx.rows(self._select(where), **given)
+            if len(rows) == query.limit > 0:
+                # The page ends with all records of its last event, so that the next one can begin before it.
+                last = rows[-1]["seq"]
+                rows = [row for row in rows if row["seq"] != last]
+                given |= {"last": last, "limit": _ALL}
+                rows += tx.rows(self._select(f"{where} AND seq = :last"), **given)
         return [
             EventRecord(
                 event=Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"]),

@@ -22,7 +22,7 @@ __all__ = ["SqliteLog"]
 
 _BUSY_SECONDS = 30.0
 _MAX_VARIABLES = 500
-_QUERIES = load_queries(lock="", lock_s="", text="CAST(body AS TEXT)")
+_QUERIES = load_queries(lock="", lock_s="", binary="", text="CAST(body AS TEXT)")
 
 
 class SqliteLog(SqlLog):

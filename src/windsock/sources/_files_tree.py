@@ -162,22 +162,25 @@ class Bell:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._deaf = False
+        self._lock = threading.Lock()
 
     def listen(self, directories: frozenset[str]) -> None:
         """Listen to these directories from now on."""
-        if directories == self._directories or self._deaf:
-            return
-        self._stop.set()
-        self._stop, self._directories = threading.Event(), directories
-        self._thread = threading.Thread(
-            target=self._run, args=(directories, self._stop), name="windsock-files", daemon=True
-        )
-        self._thread.start()
+        with self._lock:
+            if directories == self._directories or self._deaf:
+                return
+            self._stop.set()
+            self._stop, self._directories = threading.Event(), directories
+            self._thread = threading.Thread(
+                target=self._run, args=(directories, self._stop), name="windsock-files", daemon=True
+            )
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread and wait for it."""
-        self._deaf = True
-        self._stop.set()
+        with self._lock:
+            self._deaf = True
+            self._stop.set()
         if self._thread:
             self._thread.join()
 

@@ -158,7 +158,10 @@ class FilesSource:
             await watch.look()
 
     async def lag(self) -> int | None:
-        return await self._watch.waiting() if self._watch else None
+        try:
+            return await self._watch.waiting() if self._watch else None
+        except SourceError:
+            return None  # the read says why
 
     async def close(self) -> None:
         watch, self._watch = self._watch, None
@@ -222,8 +225,11 @@ class _Watch:
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._bell = Bell(self._ring)
-        self._lock = asyncio.Lock()
+        # Held by threads, which outlive the cancelled task that started them.
+        self._lock = threading.Lock()
         self._root: int | None = None
+        self._waiting = 0
+        self._due: float | None = None
         self._scanned = 0.0
         self._took = 0.0
 
@@ -233,25 +239,23 @@ class _Watch:
 
     async def look(self) -> None:
         """Scan the directory and find out what is news."""
-        async with self._lock:
-            await asyncio.to_thread(self._look)
+        await asyncio.to_thread(self._look)
 
     async def take(self) -> tuple[list[Change], Cursor] | None:
         """The next changes to announce and the cursor after them."""
-        async with self._lock:
-            return None if self.closed else await asyncio.to_thread(self._changes.take, MAX_DELIVERY)
+        return None if self.closed else await asyncio.to_thread(self._take)
 
     async def waiting(self) -> int:
         """How many files wait; while nobody reads, as of the last rescan interval."""
         if time.monotonic() - self._scanned > self._config.rescan:
             await self.look()
-        return len(self._changes)
+        return self._waiting
 
     async def wait(self) -> None:
         """Return when a look may find something: a change, a settled file, or the rescan interval."""
         # Neither a busy directory nor a huge one may keep a core scanning.
         pause = min(max(self._config.settle / 4, self._took * 2, 0.01), self._config.rescan)
-        due, rescan = self._changes.due, self._scanned + self._config.rescan
+        due, rescan = self._due, self._scanned + self._config.rescan
         await _until(self._scanned + pause, self._closed)
         if not self.closed:
             await _until(rescan if due is None else min(due, rescan), self._woken)
@@ -264,16 +268,24 @@ class _Watch:
         await asyncio.to_thread(self._bell.stop)
 
     def _look(self) -> None:
-        began = time.monotonic()
-        scan = self._tree.scan(self._stop.is_set)
-        if scan is None:
-            return
-        self._check(scan)
-        self._changes.look(scan, began=began, ended=time.monotonic())
-        self._scanned = time.monotonic()
-        self._took = self._scanned - began
-        root = self._tree.root
-        self._bell.listen(frozenset(f"{root}/{path}" if path else root for path in scan.directories))
+        with self._lock:
+            began = time.monotonic()
+            scan = self._tree.scan(self._stop.is_set)
+            if scan is None:
+                return
+            self._check(scan)
+            self._changes.look(scan, began=began, ended=time.monotonic())
+            self._waiting, self._due = len(self._changes), self._changes.due
+            self._scanned = time.monotonic()
+            self._took = self._scanned - began
+            root = self._tree.root
+            self._bell.listen(frozenset(f"{root}/{path}" if path else root for path in scan.directories))
+
+    def _take(self) -> tuple[list[Change], Cursor] | None:
+        with self._lock:
+            taken = self._changes.take(MAX_DELIVERY)
+            self._waiting, self._due = len(self._changes), self._changes.due
+            return taken
 
     def _check(self, scan: Scan) -> None:
         root = scan.directories[""].inode

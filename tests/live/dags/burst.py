@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher, dag, task
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from ledger import record
 
 from windsock import claim
 from windsock.watchers import WebhookAssetWatcher
-
-sys.path.insert(0, os.path.dirname(__file__))
 
 burst = Asset("burst", watchers=[WebhookAssetWatcher(name="burst", auth="none", rate=0)])
 
@@ -27,8 +25,6 @@ def windsock_burst() -> None:
 
     @task(retries=2, retry_delay=timedelta(seconds=1))
     def take() -> None:
-        from ledger import record
-
         record(event.data["n"] for event in claim(burst))
 
     take()
@@ -67,8 +63,6 @@ def stock_burst() -> None:
 
     @task
     def take(triggering_asset_events: Any = None) -> None:
-        from ledger import record
-
         record(event.extra["payload"]["n"] for events in triggering_asset_events.values() for event in events)
 
     take()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, dag, task
+from ledger import record
 
 from windsock import claim
 from windsock.watchers import FilesAssetWatcher, WebhookAssetWatcher
-
-sys.path.insert(0, os.path.dirname(__file__))
 
 inbox = os.environ["WINDSOCK_TEST_INBOX"] + "/chaos"
 retry: dict[str, Any] = {"retry_delay": "2s", "max_attempts": 10}
@@ -30,8 +28,6 @@ def consumer(dag_id: str, asset: Asset) -> None:
     def chaos() -> None:
         @task(retries=2, retry_delay=timedelta(seconds=1))
         def take() -> None:
-            from ledger import record
-
             events = claim(asset)
             time.sleep(0.5)
             record(event.id for event in events)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, dag, task
+from ledger import record
 
 from windsock import claim, dead_letter
 from windsock.watchers import FilesAssetWatcher, WebhookAssetWatcher
-
-sys.path.insert(0, os.path.dirname(__file__))
 
 
 def hook(name: str, **options: Any) -> Asset:
@@ -31,8 +29,6 @@ def waits() -> None:
 
     @task(**quick)
     def take() -> None:
-        from ledger import record
-
         record(event.data["n"] for event in claim(paused))
 
     take()
@@ -44,8 +40,6 @@ def fails() -> None:
 
     @task
     def take() -> None:
-        from ledger import record
-
         events = claim(failing)
         for event in events:
             if event.data.get("reject"):
@@ -63,8 +57,6 @@ def knows_nothing() -> None:
 
     @task
     def take(triggering_asset_events: Any = None) -> None:
-        from ledger import record
-
         record(
             inline["data"]["n"]
             for events in triggering_asset_events.values()
@@ -81,8 +73,6 @@ def survives() -> None:
 
     @task(**quick)
     def take() -> None:
-        from ledger import record
-
         record(event.id for event in claim(poison))
 
     take()
@@ -94,8 +84,6 @@ def in_order() -> None:
 
     @task(**quick)
     def take(events: list[dict[str, Any]]) -> None:
-        from ledger import record
-
         record([event["key"], event["data"]["n"]] for event in events)
 
     take.expand(events=claim(keyed, by="key"))
@@ -115,8 +103,6 @@ def reads_files() -> None:
 
     @task(**quick)
     def take() -> None:
-        from ledger import record
-
         record(event.data["name"] for event in claim(drops))
 
     take()

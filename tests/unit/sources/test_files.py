@@ -346,6 +346,14 @@ async def test_a_directory_that_vanishes_while_it_is_read(directory: Path, repla
             await reader.next()
 
 
+async def test_the_lag_of_a_vanished_directory_is_unknown(directory: Path) -> None:
+    """Asking for the lag never fails, for it is asked beside the read."""
+    async with reading(directory, rescan=1e-9) as reader:
+        assert await reader.source.lag() == 0
+        move_away(directory, replace=False)
+        assert await reader.source.lag() is None
+
+
 async def test_an_unreadable_top_directory_is_a_source_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,12 +22,13 @@ TWO_SKIPPED = """
 @pytest.fixture
 def session(pytester: pytest.Pytester) -> pytest.Pytester:
     """A test session that uses our conftest."""
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
     pytester.makeconftest((Path(__file__).parents[2] / "conftest.py").read_text())
     return pytester
 
 
 def test_skipped_tests_are_listed_with_their_reason(session: pytest.Pytester) -> None:
-    """Each group of skipped tests is named at the end, with how many and why, and the session still passes."""
+    """Each group of skipped tests is named at the end, with its size and reason; the session still passes."""
     session.makepyfile(test_shore=TWO_SKIPPED)
     result = session.runpytest()
     result.stdout.fnmatch_lines(["*Not run on this machine*", "test_shore.py: 2 tests: needs a lighthouse"])

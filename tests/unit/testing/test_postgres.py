@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 from pathlib import Path
 
 import psycopg
@@ -34,7 +36,7 @@ def test_stop_leaves_no_process(tmp_path: Path) -> None:
     """After `stop`, open connections or not, no process of the server runs."""
     server = PostgresServer(tmp_path)
     server.start()
-    with psycopg.connect(server.url()) as connection:
+    with contextlib.closing(psycopg.connect(server.url())) as connection:
         connection.execute("SELECT 1")
         assert server._child is not None
         everybody = server._child.members()
@@ -70,10 +72,13 @@ def test_data_stays_in_the_base_directory(tmp_path: Path) -> None:
             assert found == [(1,)]
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """The error carries the end of the server's own log."""
+def test_a_server_that_cannot_start_says_why() -> None:
+    """The error carries the end of the server's own log, and its temporary directory is gone."""
+    server = PostgresServer(settings={"no_such_option": "1"})
     with pytest.raises(RuntimeError, match="no_such_option"):
-        PostgresServer(tmp_path, settings={"no_such_option": "1"}).start()
+        server.start()
+    assert server.directory is None
+    assert not server.running
 
 
 def test_without_binaries_it_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,3 +94,12 @@ def test_database_names_are_checked(tmp_path: Path) -> None:
     """A name that would need quoting is refused before it reaches a server."""
     with pytest.raises(ValueError, match="no plain database name"):
         PostgresServer(tmp_path).url('robert"; DROP')
+
+
+def test_a_copied_installation_runs(tmp_path: Path) -> None:
+    """The programs find their libraries when they are copied out of a private virtual environment."""
+    copy = module._copy_installation(module._binaries(), tmp_path / "software")
+    assert copy.is_relative_to(tmp_path)
+    for name in ("postgres", "initdb"):
+        done = subprocess.run([copy / name, "--version"], capture_output=True, text=True, check=True)
+        assert "PostgreSQL" in done.stdout

@@ -1,0 +1,83 @@
+"""`windsock dead-letters`: what was set aside, and why."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+import msgspec
+import typer
+
+from windsock.cli.reading import LogOption, reading
+from windsock.cli.terminal import (
+    AsJson,
+    clock,
+    iso,
+    plain_errors,
+    print_json,
+    print_table,
+    short_run,
+    wants_json,
+)
+from windsock.log.base import DeadRecord
+
+__all__ = ["dead_letters"]
+
+
+def dead_letters(
+    watcher: Annotated[str | None, typer.Option(help="Only those of this watcher.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    log: LogOption = None,
+    as_json: AsJson = None,
+) -> None:
+    """List the dead letters, newest first: events that could not go on, each with the reason.
+
+    An event is set aside when it is invalid (it could not be read, or a step
+    refused it), poison (every run that had it failed) or rejected (a Dag
+    called dead_letter).
+
+    \b
+    Examples:
+      windsock dead-letters
+      windsock dead-letters --watcher payments --limit 10
+      windsock dead-letters --json | jq '.[] | {reason, body}'
+    """
+    with plain_errors(), reading(log) as (opened, url):
+        letters = opened.dead_letters(watcher=watcher, limit=limit)
+    if wants_json(as_json):
+        print_json([_letter(letter) for letter in letters])
+        return
+    print_table(
+        ("# id", "at", "watcher", "stage", "category", "reason", "Dag", "run", "# tries"),
+        [
+            (
+                letter.id,
+                clock(letter.at),
+                letter.watcher,
+                letter.stage,
+                letter.category,
+                letter.reason if letter.error is None else f"{letter.reason}: {letter.error}",
+                letter.dag_id,
+                short_run(letter.run_id),
+                letter.attempts,
+            )
+            for letter in letters
+        ],
+        title=f"Dead letters in {url}, newest first",
+        empty=f"No dead letters in {url}.",
+    )
+
+
+def _letter(letter: DeadRecord) -> dict[str, object]:
+    """The letter with its body as JSON, else as text, else in base64 under another name."""
+    fields: dict[str, object] = msgspec.structs.asdict(letter)
+    fields["at"] = iso(letter.at)
+    try:
+        fields["body"] = msgspec.json.decode(letter.body)
+    except msgspec.DecodeError:
+        try:
+            fields["body"] = letter.body.decode()
+        except UnicodeDecodeError:
+            del fields["body"]
+            fields["body_base64"] = base64.b64encode(letter.body).decode()
+    return fields
