@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol, Self
@@ -57,8 +58,8 @@ def describe(row: Row) -> str:
         return f"dead: {row.reason}" if row.reason else "dead"
     if row.state == State.PENDING and row.attempts:
         return f"pending, run {row.attempts} failed"
-    if row.state == State.CLAIMED and row.run_state:
-        return f"claimed, run is {row.run_state}"
+    if row.state == State.OPEN:
+        return "open: its batch is filling"
     return str(row.state)
 
 
@@ -95,7 +96,7 @@ class PlainScreen:
             self._seen[row.seq] = state
             run = f"  {row.dag_id} {short_run(row.run_id)}" if row.run_id else ""
             took = f"  {row.seconds:.1f} s" if row.seconds is not None else ""
-            self.say(f"{clock(row.received_at)}  {row.door:<7}  {row.name}{run}  {state}{took}")
+            self.say(f"{clock(time.time())}  {row.door:<7}  {row.name}{run}  {state}{took}")
 
 
 class LiveScreen:

@@ -33,7 +33,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     received_at: float
     dag_id: str | None
     run_id: str | None
-    run_state: str | None
     state: State
     attempts: int
     reason: str | None
@@ -73,10 +72,10 @@ class Trail:
         self._log = log
         self._api = api
         self._began = began
-        self._runs: dict[tuple[str, str], DagRun] = {}
+        self._ends: dict[tuple[str, str], float] = {}
 
     def rows(self, limit: int) -> list[Row]:
-        """The newest events, newest first. While the API server is away, runs are as last seen."""
+        """The newest events, newest first."""
         records = self._log.events(EventQuery(since=self._began, limit=limit))
         reasons = {letter.seq: letter.reason for letter in self._log.dead_letters(limit=_PAGE)}
         return [self._row(record, reasons.get(record.event.seq)) for record in records]
@@ -125,8 +124,7 @@ class Trail:
         return found
 
     def _row(self, record: EventRecord, reason: str | None) -> Row:
-        run = self._run(record)
-        end = run.end_date if run is not None and record.state in _SETTLED else None
+        end = self._ended_at(record)
         return Row(
             seq=record.event.seq or 0,
             name=_name(record),
@@ -134,24 +132,26 @@ class Trail:
             received_at=record.received_at,
             dag_id=record.dag_id,
             run_id=record.run_id,
-            run_state=None if run is None else run.state,
             state=record.state,
             attempts=record.attempts,
             reason=reason if record.state == State.DEAD else None,
-            seconds=None if end is None else max(end.timestamp() - record.received_at, 0.0),
+            seconds=None if end is None else max(end - record.received_at, 0.0),
         )
 
-    def _run(self, record: EventRecord) -> DagRun | None:
-        if record.dag_id is None or record.run_id is None:
+    def _ended_at(self, record: EventRecord) -> float | None:
+        """When the run that settled the event ended; Airflow is asked once."""
+        if record.dag_id is None or record.run_id is None or record.state not in _SETTLED:
             return None
         place = (record.dag_id, record.run_id)
-        known = self._runs.get(place)
-        if known is None or not known.finished or record.state not in _SETTLED:
+        if place not in self._ends:
             try:
-                known = self._runs[place] = self._api.run(*place)
+                run = self._api.run(*place)
             except (httpx.TransportError, ApiError):
-                pass  # the API server is away or overloaded: it is asked again in a moment
-        return known
+                return None  # the API server is away or overloaded: it is asked again in a moment
+            if run.end_date is None:
+                return None  # an event is set aside before its run ends
+            self._ends[place] = run.end_date.timestamp()
+        return self._ends[place]
 
     def _is_new(self, run: DagRun) -> bool:
         return run.queued_at is not None and run.queued_at.timestamp() >= self._began
