@@ -86,6 +86,13 @@ class Place:
             entry.state, entry.run, entry.ready_at = State.PENDING, None, 0.0
         return len(held)
 
+    def let_go(self, run_id: str) -> None:
+        """The run is as if it had never had anything from here."""
+        del self.runs[run_id]
+        for entry in self.entries.values():
+            if entry.run == run_id:
+                entry.run = None
+
 
 @dataclass
 class Watched:
@@ -217,7 +224,7 @@ class LogModel:
                 continue
             if not run.seqs or (run.implicit and run.active):
                 place.give_back(run_id)
-                del place.runs[run_id]
+                place.let_go(run_id)
                 continue
             entries = [place.entries[seq] for seq in run.seqs if seq in place.entries]
             found = True

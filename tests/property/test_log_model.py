@@ -61,6 +61,8 @@ names = st.integers(0, 40)
 watchers = st.sampled_from(WATCHERS)
 several = st.sampled_from([["keyed"], ["plain"], ["keyed", "plain"]])
 dags = st.sampled_from(DAGS)
+times = st.sampled_from([1, 5, 8, 10, 20, 30, 60, 4000])
+"""Seconds that let windows, retries and reminders just begin, just end, or all be over."""
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -109,13 +111,15 @@ class LogMachine(RuleBasedStateMachine):
 
     cuts = st.none() | st.integers(1, 400)
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(past=st.lists(st.lists(names, max_size=8), max_size=3))
+    def start(self, past: list[list[int]]) -> None:
         for spec in SPECS:
             self.log.register(spec, source=SOURCE, asset="stock")
             for dag_id in DAGS[:2]:
                 self.log.subscribe(spec.name, dag_id)
                 self.model.subscribe(spec.name, dag_id, paused=False)
+        for numbers in past:
+            self.store({"keyed": (numbers, True), "plain": ([40 - n for n in numbers], True)}, None, None)
 
     # who is there
 
@@ -172,7 +176,10 @@ class LogMachine(RuleBasedStateMachine):
         cut=cuts,
     )
     def append(self, parts: dict[str, tuple[list[int], bool]], data: st.DataObject, cut: int | None) -> None:
-        lease = data.draw(st.none() | st.sampled_from(self.leases)) if self.leases else None
+        self.store(parts, data.draw(st.none() | st.sampled_from(self.leases)) if self.leases else None, cut)
+
+    def store(self, parts: dict[str, tuple[list[int], bool]], lease: Lease | None, cut: int | None) -> None:
+        """Append to the log and to the model."""
         cursor = {"at": next(self.numbers)}
         writes = []
         for name, (numbers, flush) in sorted(parts.items()):
@@ -206,9 +213,11 @@ class LogMachine(RuleBasedStateMachine):
     def close_batches(self, cut: int | None) -> None:
         assert self.do(cut, self.log.close_batches) == self.model.close_batches(self.clock())
 
-    @rule(seconds=st.integers(1, 45) | st.just(4000))
-    def let_time_pass(self, seconds: int) -> None:
+    @rule(seconds=times, close=st.booleans())
+    def let_time_pass(self, seconds: int, close: bool) -> None:
         self.clock.advance(seconds)
+        if close:
+            self.close_batches(None)
 
     # who is told
 
@@ -230,7 +239,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.do(cut, partial(self.log.announced, item))
                 self.model.announced(told, now)
 
-    @rule(name=watchers, claim=st.booleans(), seconds=st.integers(0, 40), data=st.data())
+    @rule(name=watchers, claim=st.booleans(), seconds=times, data=st.data())
     def announce_late(self, name: str, claim: bool, seconds: int, data: st.DataObject) -> None:
         """Between becoming due and being confirmed, time passes and perhaps a run claims."""
         places = self.model.due(name, self.clock())
@@ -250,6 +259,30 @@ class LogMachine(RuleBasedStateMachine):
     def new_run(self, several: list[str], dag_id: str, limit: int, cut: int | None) -> None:
         if len(self.model.places_of(dag_id, several)) == len(several):
             self.claim(several, dag_id, f"r{next(self.numbers)}", limit, cut)
+
+    @rule(
+        several=several,
+        dag_id=dags,
+        limit=st.integers(1, 3),
+        outcomes=st.lists(st.sampled_from(["ok", "failed", "gone"]), min_size=1, max_size=3),
+        seconds=times,
+    )
+    def whole_run(
+        self, several: list[str], dag_id: str, limit: int, outcomes: list[str], seconds: int
+    ) -> None:
+        """A run from claim to end, then cleared for each further outcome."""
+        if len(self.model.places_of(dag_id, several)) < len(several):
+            return
+        run_id = f"r{next(self.numbers)}"
+        for outcome in outcomes:
+            self.claim(several, dag_id, run_id, limit, None)
+            self.clock.advance(seconds)
+            now = self.clock()
+            if outcome == "gone":
+                assert self.log.release_run(dag_id, run_id) == self.model.release_run(dag_id, run_id, now)
+            else:
+                ok = outcome == "ok"
+                assert self.log.settle(dag_id, run_id, ok=ok) == self.model.settle(dag_id, run_id, ok, now)
 
     def claim(self, several: list[str], dag_id: str, run_id: str, limit: int, cut: int | None) -> None:
         known = any(run_id in place.runs for place in self.model.places_of(dag_id))
@@ -438,7 +471,7 @@ def test_memory_log_agrees_with_the_model() -> None:
     def open_log(clock: VirtualClock) -> Log:
         return SqliteLog(":memory:", clock=clock)
 
-    live(lambda: LogMachine(open_log, reopen=False, interrupt=True), lives=80, steps=50)
+    live(lambda: LogMachine(open_log, reopen=False, interrupt=True), lives=250, steps=40)
 
 
 def test_sqlite_log_agrees_with_the_model(tmp_path: Path) -> None:

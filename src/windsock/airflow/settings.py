@@ -45,6 +45,12 @@ def get_log() -> Log:
         return _logs[place]
 
 
+def forget_log() -> None:
+    """Open the log anew at the next use."""
+    with _lock:
+        _logs.clear()
+
+
 def inline_events() -> int:
     """The most events that an announcement carries itself."""
     return int(conf.getint(SECTION, "inline_events", fallback=20))

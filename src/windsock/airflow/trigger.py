@@ -50,7 +50,6 @@ class _Station:
     """Watchers whose trigger listens here."""
     yielded: set[str] = field(default_factory=set)
     """Announcements that a trigger has handed to Airflow."""
-    appended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _stations: dict[str, _Station] = {}
@@ -104,14 +103,15 @@ class AnnouncementProducer(SharedStreamProducer):
         self._kind, self._options = spec.kind, spec.options
         self._source = source_key(spec.kind, spec.options)
         self._station = _stations.setdefault(self._source, _Station())
-        self._under_way: dict[str, str] = {}
+        self._under_way: set[str] = set()
+        self._appended = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Announcement, Announcement]]:
         """Announcements, for as long as a trigger listens."""
         pause = _TICK
         while True:
-            self._station.appended.clear()
+            self._appended.clear()
             try:
                 log = await asyncio.to_thread(settings.get_log)
                 await self._mind_reader(log)
@@ -121,10 +121,10 @@ class AnnouncementProducer(SharedStreamProducer):
                 logger.warning("windsock.announcer.failed source=%s: %s", self._source, error)
                 announcements, pause = [], min(pause * 2, _MAX_PAUSE)
             for announcement in announcements:
-                self._under_way[announcement.watcher] = announcement.id
+                self._under_way.add(announcement.watcher)
                 yield announcement, announcement
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._station.appended.wait(), pause)
+                await asyncio.wait_for(self._appended.wait(), pause)
 
     def _due(self, log: Log) -> list[Announcement]:
         log.close_batches()
@@ -142,7 +142,7 @@ class AnnouncementProducer(SharedStreamProducer):
                 options=self._options,
                 log=log,
                 owner=owner,
-                on_append=self._station.appended.set,
+                on_append=self._appended.set,
             )
             self._reader = asyncio.create_task(runner.run(), name=f"windsock-runner-{self._source}")
         elif not wanted and self._reader is not None:
@@ -164,7 +164,7 @@ class AnnouncementProducer(SharedStreamProducer):
                 # An announcement that cannot be confirmed is made again: a second wake-up, no loss.
                 with contextlib.suppress(WindsockError):
                     await asyncio.to_thread(settings.get_log().announced, announcement)
-            self._under_way.pop(announcement.watcher, None)
+            self._under_way.discard(announcement.watcher)
 
     def get_advance_lane(self, broker_payload: Announcement) -> Hashable:
         """Watchers do not wait for one another."""

@@ -24,7 +24,7 @@ AsJson = Annotated[
 
 _PIPED_WIDTH = 160
 _RUN = re.compile(
-    r"(?P<kind>\w+?)__(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)\S*?(?P<tail>[^_.:+]{0,8})$"
+    r"(?P<kind>\w+?)__(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)\S*?(?P<tail>[^_.:+]{0,4})$"
 )
 
 

@@ -188,6 +188,10 @@ RETURNING id
 -- A run that was settled is running again.
 UPDATE claims SET state = 'active', implicit = 0, settled_at = NULL WHERE id = :claim_id
 
+-- name: detach_entries
+-- Events that were set aside out of a claim stay aside when the claim goes.
+UPDATE entries SET claim_id = NULL WHERE claim_id = :claim_id
+
 -- name: delete_claim
 -- A claim is taken back as if it had never been.
 DELETE FROM claims WHERE id = :claim_id

@@ -275,12 +275,12 @@ class SqlLog(abc.ABC):
         duplicates: list[tuple[Event, int]] = []
         if write.dedup:
             expires_at = None if watcher["dedupe"] is None else now + watcher["dedupe"]
-            first: dict[bytes, int] = {}
-            for digest, seq in zip(write.dedup, seqs, strict=True):
-                first.setdefault(digest, seq)
-            first |= tx.remember(list(first), list(first.values()), expires_at, now)
-            fresh = [first[digest] == seq for digest, seq in zip(write.dedup, seqs, strict=True)]
-            if not all(fresh):
+            # Backwards, so that of two events with one key inside the write the earlier one stays.
+            first = dict(zip(reversed(write.dedup), reversed(seqs), strict=True))
+            known = tx.remember(list(first), list(first.values()), expires_at, now)
+            if known or len(first) < len(events):
+                first |= known
+                fresh = [first[digest] == seq for digest, seq in zip(write.dedup, seqs, strict=True)]
                 duplicates = [
                     (event, first[digest])
                     for event, digest, new in zip(events, write.dedup, fresh, strict=True)
@@ -502,6 +502,7 @@ class SqlLog(abc.ABC):
             ranges = unpack(claim["ranges"])
             if not ranges or (claim["implicit"] and claim["state"] == "active"):
                 tx.run("release_entries", claim_id=claim["id"])
+                tx.run("detach_entries", claim_id=claim["id"])
                 tx.run("delete_claim", claim_id=claim["id"])
                 continue
             found = True

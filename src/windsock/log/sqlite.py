@@ -22,6 +22,10 @@ __all__ = ["SqliteLog"]
 
 _BUSY_SECONDS = 30.0
 _MAX_VARIABLES = 500
+_CACHE_KIB = 16_000
+_CHECKPOINT_PAGES = 4000
+"""16 MB: dedup keys and ids are spread over their whole index, so a page that is changed by several commits
+before it is copied back into the file is worth waiting for."""
 _QUERIES = load_queries(lock="", lock_s="", binary="", text="CAST(body AS TEXT)")
 
 
@@ -41,6 +45,8 @@ class SqliteLog(SqlLog):
             self._db.row_factory = _as_dict
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+            self._db.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             self._migrate()
         except (sqlite3.Error, OSError) as error:
             raise LogUnavailable(f"cannot open the event log {self.path}: {error}") from error
@@ -110,24 +116,25 @@ class _SqliteTransaction(Transaction):
     def remember(
         self, hashes: Sequence[bytes], seqs: Sequence[int], expires_at: float | None, now: float
     ) -> dict[bytes, int]:
+        # In the order of the index, neighbours share a page.
+        new = sorted(zip(hashes, seqs, strict=True))
+        stored = self._db.executemany(
+            "INSERT INTO dedup (hash, seq, expires_at) VALUES (?, ?, ?)"
+            " ON CONFLICT (hash) DO UPDATE SET seq = excluded.seq, expires_at = excluded.expires_at"
+            " WHERE dedup.expires_at <= ?",
+            ((digest, seq, expires_at, now) for digest, seq in new),
+        ).rowcount
+        if stored == len(new):
+            return {}
         known: dict[bytes, int] = {}
-        for start in range(0, len(hashes), _MAX_VARIABLES):
-            part = hashes[start : start + _MAX_VARIABLES]
+        for start in range(0, len(new), _MAX_VARIABLES):
+            part = dict(new[start : start + _MAX_VARIABLES])
             marks = ",".join("?" * len(part))
             found = self._db.execute(
-                f"SELECT hash, seq FROM dedup WHERE hash IN ({marks})"  # noqa: S608 - only question marks
-                " AND (expires_at IS NULL OR expires_at > ?)",
-                (*part, now),
+                f"SELECT hash, seq FROM dedup WHERE hash IN ({marks})",  # noqa: S608 - only question marks
+                tuple(part),
             )
-            known.update((row["hash"], row["seq"]) for row in found)
-        self._db.executemany(
-            "INSERT OR REPLACE INTO dedup (hash, seq, expires_at) VALUES (?, ?, ?)",
-            (
-                (digest, seq, expires_at)
-                for digest, seq in zip(hashes, seqs, strict=True)
-                if digest not in known
-            ),
-        )
+            known.update((row["hash"], row["seq"]) for row in found if row["seq"] != part[row["hash"]])
         return known
 
     def insert_events(

@@ -95,13 +95,15 @@ class Pipeline:
 
     def _label(self, dedupe: DedupeStep, outcome: Outcome) -> None:
         """Give each kept event its dedup hash, and set aside those that have none."""
-        kept, bodies = outcome.kept, outcome.bodies
+        kept, bodies, labels = outcome.kept, outcome.bodies, dedupe.label(outcome.kept)
+        outcome.dedup = [label for label in labels if not isinstance(label, Failure)]
+        if len(outcome.dedup) == len(labels):
+            return
         outcome.kept, outcome.bodies = [], []
-        for event, body, label in zip(kept, bodies, dedupe.label(kept), strict=True):
+        for event, body, label in zip(kept, bodies, labels, strict=True):
             if isinstance(label, Failure):
                 reason = f"dedupe_key expression {dedupe.expression!r} gives no key"
                 outcome.dead.append(set_aside(event, stage=dedupe.name, reason=reason, error=label.reason))
             else:
                 outcome.kept.append(event)
                 outcome.bodies.append(body)
-                outcome.dedup.append(label)

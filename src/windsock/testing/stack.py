@@ -209,7 +209,7 @@ class AirflowStack:
         wait_gone(victims, timeout=5.0)
         return [process.pid for process in victims]
 
-    def restart(self, component: str, *, wait: bool = True, timeout: float = 60.0) -> None:
+    def restart(self, component: str, *, wait: bool = True, timeout: float = 120.0) -> None:
         """Start a component again, after SIGTERM if it still runs; wait until Airflow says it is healthy.
 
         What is left of the old one is killed first, as systemd and Kubernetes do.
@@ -260,7 +260,7 @@ class AirflowStack:
                 )
             time.sleep(every)
 
-    def wait_healthy(self, components: Sequence[str] | None = None, timeout: float = 60.0) -> None:
+    def wait_healthy(self, components: Sequence[str] | None = None, timeout: float = 120.0) -> None:
         """Wait until the API server answers and says that the components (all, unless named) are healthy.
 
         A heartbeat counts when it is younger than the process: an old one looks healthy for a while. Without

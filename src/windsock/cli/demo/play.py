@@ -18,7 +18,7 @@ import typer
 
 from windsock.cli.demo.doors import Sender, curl, parcels
 from windsock.cli.demo.screen import Screen, make_screen
-from windsock.cli.demo.site import DAGS, DemoError, Site
+from windsock.cli.demo.site import DAGS, DemoError, Site, near
 from windsock.cli.demo.trail import Row, Summary, Trail
 from windsock.events import WindsockError
 from windsock.log import LogUnavailable, open_log
@@ -50,6 +50,7 @@ def play(home: Path, *, port: int, once: bool, as_json: bool, timeout: float) ->
                     screen.say("Stopping Airflow …")
                     stack.stop()
         except KeyboardInterrupt:
+            screen.say(f"Stopped. What happened is kept in {near(site.home)}: start again to go on with it.")
             return _INTERRUPTED if once else 0
         except (WindsockError, StackError, ApiError, httpx.HTTPError) as error:
             _explain(error, site)
@@ -76,15 +77,15 @@ class _Play:
             self.screen.say(_in_words(summary))
         if summary.lost:
             self.screen.say(
-                f"{summary.lost} of {summary.sent} events had not ended after {timeout:.0f} s. Look at "
-                f"`windsock events --log {self.site.log_file}` and at the logs in {self.site.logs}; "
-                "a slow machine may need a longer --timeout.",
+                f"{summary.lost} of {summary.sent} events had not ended after {timeout:.0f} s. A slow "
+                "machine may need a longer --timeout; else look at the logs in "
+                f"{near(self.site.logs)} and at `windsock events --log {near(self.site.log_file)}`.",
                 style="red",
             )
         return 0 if summary.clean else 1
 
     def _start(self) -> None:
-        self.screen.say(f"{'Going on' if self.site.reused else 'First start'} in {self.site.home}")
+        self.screen.say(f"{'Going on' if self.site.reused else 'First start'} in {near(self.site.home)}")
         with _Progress(self.stack, self.screen):
             self.stack.start(timeout=180.0)
         if self.stack.port != self.port:
@@ -107,8 +108,8 @@ class _Play:
         say = self.screen.say
         say()
         say(f"Airflow   {self.stack.url}   (no login: everyone is an administrator)", style="bold")
-        say(f"Files     drop a .csv with an 'amount' column into {self.site.inbox}")
-        say(f"Log       {self.site.log_file}   (windsock status --log {self.site.log_file})")
+        say(f"Files     drop a .csv with an 'amount' column into {near(self.site.inbox)}")
+        say(f"Log       {near(self.site.log_file)}   (windsock status --log {near(self.site.log_file)})")
         if not once:
             say("Webhook   paste this into another terminal:")
             say()
@@ -145,9 +146,9 @@ class _Play:
 
     def _your_turn(self, trail: Trail, summary: Summary) -> None:
         self.screen.say(_in_words(summary), style="bold")
-        self.screen.say("Your turn: drop files, call the webhook. Ctrl-C stops everything.", style="bold")
+        self.screen.say("Your turn: drop files, call the webhook.", style="bold")
         while True:
-            self._show(trail, "Your turn: drop files, call the webhook. Ctrl-C stops everything.")
+            self._show(trail, "Ctrl-C stops everything.")
             time.sleep(_TICK)
 
     def _show(self, trail: Trail, below: str) -> None:
@@ -228,7 +229,7 @@ def _explain(error: Exception, site: Site) -> None:
     message = text.splitlines()[0] if isinstance(error, StackTimeout) else text
     typer.echo(f"windsock: {message}", err=True)
     if not isinstance(error, DemoError):
-        typer.echo(f"windsock: the logs of all components are in {site.logs}", err=True)
+        typer.echo(f"windsock: the logs of all components are in {near(site.logs)}", err=True)
 
 
 @contextmanager

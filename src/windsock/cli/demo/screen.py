@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol, Self
 
-from rich.console import Console, Group, RenderableType
+from rich import box
+from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -21,8 +21,13 @@ __all__ = ["LiveScreen", "PlainScreen", "Screen", "make_screen"]
 
 _COLOURS = {State.DONE: "green", State.DEAD: "red", State.CLAIMED: "yellow"}
 _FEWEST_ROWS = 6
-_AROUND_THE_TABLE = 6
-"""Lines that the table's title, head and frame, and the line below it, take."""
+_AROUND_THE_TABLE = 4
+"""Lines that the table's head and frame, the line below it and the cursor take."""
+
+_COLUMNS = {"received": 8, "door": 7, "event": 20, "Dag": 8, "run": 13, "state": 0, "secs": 5}
+"""How wide a column is; `state` gets the rest, and needs little in a terminal of 80 columns."""
+
+_SHORTEST_STATE = len("claimed")
 
 
 class Screen(Protocol):
@@ -104,22 +109,22 @@ class LiveScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, refresh_per_second=8, transient=False)
-        self._inside = ExitStack()
+        self._live = Live(console=console, refresh_per_second=8)
+        self._said = 0
 
     @property
     def rows(self) -> int:
-        return max(self._console.height - _AROUND_THE_TABLE, _FEWEST_ROWS)
+        return max(self._console.height - self._said - _AROUND_THE_TABLE, _FEWEST_ROWS)
 
     def __enter__(self) -> Self:
-        live: AbstractContextManager[Live] = self._live
-        self._inside.enter_context(live)
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._inside.close()
+        self._live.stop()
 
     def say(self, text: str = "", *, style: str = "") -> None:
+        self._said += 1 + len(text) // self._console.width
         self._console.print(text, style=style or None, markup=False, soft_wrap=True)
 
     def waiting(self, what: str, parts: Mapping[str, bool]) -> None:
@@ -129,25 +134,29 @@ class LiveScreen:
         self._live.update(Spinner("dots", line))
 
     def show(self, rows: Sequence[Row], below: str) -> None:
-        self._live.update(Group(self._table(rows), Text(below, style="dim")) if rows else Text(below))
+        last = Text(below, style="dim")
+        self._live.update(Group(self._table(rows), last) if rows else last)
 
-    def _table(self, rows: Sequence[Row]) -> RenderableType:
-        table = Table(header_style="bold", expand=False)
-        table.add_column("received", no_wrap=True)
-        table.add_column("door", no_wrap=True)
-        table.add_column("event", no_wrap=True)
-        table.add_column("Dag", no_wrap=True)
-        table.add_column("run", no_wrap=True)
-        table.add_column("how it is", no_wrap=True, overflow="ellipsis")
-        table.add_column("seconds", no_wrap=True, justify="right")
+    def _table(self, rows: Sequence[Row]) -> Table:
+        table = Table(
+            box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+        )
+        room = self._console.width - 2 * (len(_COLUMNS) - 1)
+        for column, width in _COLUMNS.items():
+            table.add_column(column, no_wrap=True, justify="right" if column == "secs" else "left")
+            room -= width
         for row in rows:
+            state = Text(describe(row), style=_COLOURS.get(row.state, ""))
+            state.truncate(max(room, _SHORTEST_STATE), overflow="ellipsis")
+            name = Text(row.name)
+            name.truncate(_COLUMNS["event"], overflow="ellipsis")
             table.add_row(
                 clock(row.received_at),
                 row.door,
-                Text(row.name),
+                name,
                 row.dag_id or "",
                 short_run(row.run_id),
-                Text(describe(row), style=_COLOURS.get(row.state, "")),
+                state,
                 "" if row.seconds is None else f"{row.seconds:.1f}",
             )
         return table

@@ -13,7 +13,7 @@ from pathlib import Path
 from windsock.events import WindsockError
 from windsock.testing.stack import AirflowStack
 
-__all__ = ["CONNECTION", "DAGS", "DemoError", "Site"]
+__all__ = ["CONNECTION", "DAGS", "DemoError", "Site", "near"]
 
 DAGS = {"reports": "add_up", "orders": "claim_demo_orders", "payments": "book"}
 """The Dags of `demo_dags`, each with the task that returns the events that its run had."""
@@ -24,6 +24,11 @@ _DAG_FOLDER = Path(__file__).parent.parent / "demo_dags"
 
 class DemoError(WindsockError):
     """The demo cannot go on; the message says why and what to do."""
+
+
+def near(path: Path) -> Path:
+    """The path as one would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 class Site:
@@ -47,13 +52,15 @@ class Site:
                 ignore.write_text("*\n")
             lock = (self.home / "lock").open("w")
         except OSError as error:
-            raise DemoError(f"cannot use {self.home}: {error}; name another place with --home") from error
+            raise DemoError(
+                f"cannot use {near(self.home)}: {error}; name another place with --home"
+            ) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise DemoError(
-                    f"another demo is running in {self.home}: stop it, or name another place with --home"
+                    f"another demo runs in {near(self.home)}: stop it, or name another place with --home"
                 ) from None
             with self._own_log():
                 yield

@@ -36,9 +36,12 @@ def reports() -> None:
         for event in events:
             try:
                 with Path(event.data["path"]).open(newline="") as file:
-                    total = sum(float(row["amount"]) for row in csv.DictReader(file))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                dead_letter(event, f"not a report with an 'amount' column: {error!r}")
+                    table = csv.DictReader(file)
+                    if "amount" not in (table.fieldnames or ()):
+                        raise ValueError("there is no column 'amount'")
+                    total = sum(float(row["amount"]) for row in table)
+            except (OSError, ValueError, TypeError, csv.Error) as error:
+                dead_letter(event, f"not a report: {error}")
             else:
                 print(f"{event.subject}: {total:.2f}")
         return [event.subject for event in events]

@@ -125,7 +125,7 @@ class ClaimContract(LogScene):
         assert sorted(got, key=int) == [str(n) for n in range(60)]
 
     def test_threads_claim_and_settle_side_by_side(self, log: Log) -> None:
-        """Runs over several watchers claim, settle and append at once without waiting for each other in a ring."""
+        """Runs over several watchers claim, settle and append at once, and never wait in a ring."""
         names = ["returns", "orders", "adjustments"]
         for name in names:
             watch(log, name, "fulfil", batch=Batching(size=2, within=1))

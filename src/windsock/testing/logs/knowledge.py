@@ -15,6 +15,13 @@ __all__ = ["KnowledgeContract"]
 START = 1_700_000_000.0
 
 
+def _named(query: EventQuery) -> str:
+    """The fields that a query sets, for the name of its test."""
+    default = EventQuery()
+    fields = (name for name in query.__struct_fields__ if getattr(query, name) != getattr(default, name))
+    return " ".join(f"{name}={getattr(query, name)}" for name in fields) or "all"
+
+
 def found(log: Log, query: EventQuery) -> list[str]:
     """The ids that a query finds, in its order."""
     return [record.event.id for record in log.events(query)]
@@ -52,7 +59,7 @@ class KnowledgeContract(LogScene):
             (EventQuery(type="paid", watcher="orders"), "b"),
             (EventQuery(key="k1", state=State.PENDING, since=START + 15), "c"),
         ],
-        ids=str,
+        ids=lambda value: _named(value) if isinstance(value, EventQuery) else value or "nothing",
     )
     def test_every_field_narrows(
         self, log: Log, clock: VirtualClock, query: EventQuery, expected: str

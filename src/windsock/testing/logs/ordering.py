@@ -94,6 +94,21 @@ class OrderingContract(LogScene):
         log.release_run("fulfil", "r1")
         assert ids(log.claim(["orders"], "fulfil", "r3")) == ["a1", "a2"]
 
+    def test_limit_over_several_watchers_passes_over_nothing(self, log: Log) -> None:
+        """Events behind the limit and beside a busy key all come later, each once."""
+        watch(log, "orders", "fulfil", key="key")
+        watch(log, "returns", "fulfil")
+        put(log, "orders", "a1", keyed=True)
+        log.claim(["orders"], "fulfil", "busy")
+        put(log, "returns", "x", "y")
+        put(log, "orders", "b1", "c1", "a2", "d1", keyed=True)
+        both = ["orders", "returns"]
+        assert ids(log.claim(both, "fulfil", "r1", limit=3)) == ["x", "y", "b1"]
+        assert log.settle("fulfil", "r1", ok=True) == 3
+        assert ids(log.claim(both, "fulfil", "r2", limit=3)) == ["c1", "d1"]
+        log.settle("fulfil", "busy", ok=True)
+        assert ids(log.claim(both, "fulfil", "r3", limit=3)) == ["a2"]
+
     def test_triggered_run_respects_busy_keys(self, log: Log) -> None:
         """A run that takes what it was triggered with leaves busy keys alone."""
         watch(log, "orders", "fulfil", key="key")

@@ -209,6 +209,26 @@ class OutcomeContract(LogScene):
         clock.advance(20)
         assert [item.attempt for item in log.claim(["orders"], "fulfil", "r2")] == [2]
 
+    def test_cleared_run_that_is_gone_gives_back_at_once(self, log: Log) -> None:
+        """The wait of an earlier failure is over once the run had its events again."""
+        watch(log, "orders", "fulfil", retry_delay=1000.0)
+        put(log, "orders", "a")
+        log.claim(["orders"], "fulfil", "r1")
+        log.settle("fulfil", "r1", ok=False)
+        log.claim(["orders"], "fulfil", "r1")
+        assert log.release_run("fulfil", "r1") == 1
+        assert [item.attempt for item in log.claim(["orders"], "fulfil", "r2")] == [1]
+
+    def test_triggered_run_that_is_cleared_and_claims(self, log: Log) -> None:
+        """A run that ended with what it was triggered with sees just that when, cleared, it claims."""
+        watch(log, "orders", "fulfil")
+        *_, up_to = put(log, "orders", "a", "b")
+        log.claim_announced("orders", "fulfil", "r1", up_to=up_to)
+        log.settle("fulfil", "r1", ok=True)
+        put(log, "orders", "c")
+        assert ids(log.claim(["orders"], "fulfil", "r1", limit=1)) == ["a", "b"]
+        assert states(log, "fulfil") == {"a": State.CLAIMED, "b": State.CLAIMED, "c": State.PENDING}
+
     def test_cleared_run_leaves_what_another_has(self, log: Log, clock: VirtualClock) -> None:
         """A cleared run sees its events, but an event that another run took since is that run's to settle."""
         watch(log, "orders", "fulfil", retry_delay=10.0)
