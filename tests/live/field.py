@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,11 @@ class Field:
     def inbox(self) -> Path:
         """The directory that the files watchers watch."""
         return self.folder / "inbox"
+
+    @property
+    def dags(self) -> Path:
+        """The Dags folder of this Airflow: a copy, to which a test may add."""
+        return self.folder / "dags"
 
     @property
     def signal(self) -> Path:
@@ -78,14 +84,15 @@ def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Fi
     """Start Airflow and Windsock in a folder; stop them afterwards."""
     for part in ("inbox/chaos", "ledger"):
         (folder / part).mkdir(parents=True)
+    shutil.copytree(DAGS, folder / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     log_url, airflow_url = postgres.url(f"{name}_windsock"), postgres.url(f"{name}_airflow")
     stack = AirflowStack(
         folder / "stack",
-        DAGS,
+        folder / "dags",
         database=airflow_url,
         config={
             "AIRFLOW__WINDSOCK__LOG_URL": log_url,
-            "PYTHONPATH": str(DAGS),  # the triggerer imports a trigger by its module
+            "PYTHONPATH": str(folder / "dags"),  # the triggerer imports a trigger by its module
             "WINDSOCK_TEST_LEDGER": str(folder / "ledger"),
             "WINDSOCK_TEST_INBOX": str(folder / "inbox"),
             "WINDSOCK_TEST_SIGNAL": str(folder / "signal"),

@@ -166,3 +166,43 @@ def test_dropped_files_reach_a_run(field: Field) -> None:
     field.stack.wait_for(lambda: len(field.had("reads_files")) >= 30, 120, "the files to arrive")
     field.stack.wait_for(field.settled("reads_files"), 60, "the files to be settled")
     assert field.times("reads_files") == {f"{n}.csv": 1 for n in range(30)}
+
+
+REMOVABLE = """
+from airflow.sdk import Asset, dag, task
+from windsock.watchers import FilesAssetWatcher
+
+drops = Asset("removable", watchers=[FilesAssetWatcher(name="removable", path={path!r}, settle=0.2)])
+
+@dag(schedule={schedule})
+def removable():
+    @task
+    def nothing(): ...
+    nothing()
+
+removable()
+"""
+
+
+def test_a_dag_that_is_gone_leaves_no_reader(field: Field) -> None:
+    """When the Dag no longer has the asset, its source is no longer read, whatever Airflow's trigger does."""
+    inbox = field.inbox / "removable"
+    inbox.mkdir()
+    dag_file = field.dags / "removable.py"
+    dag_file.write_text(REMOVABLE.format(path=str(inbox), schedule="[drops]"))
+    field.stack.wait_for(field.subscribed("removable"), 120, "the new Dag")
+    (inbox / "1.txt").write_text("read")
+    field.stack.wait_for(lambda: logged(field, "removable") == 1, 60, "the first file")
+    dag_file.write_text(REMOVABLE.format(path=str(inbox), schedule="None"))
+    field.stack.wait_for(
+        lambda: not field.log.subscriptions(dag_id="removable")[0].active, 60, "the end of the subscription"
+    )
+    source = next(h.source for h in field.log.health() if h.watcher == "removable")
+    field.stack.wait_for(lambda: field.log.acquire(source, "the test", 300.0), 30, "the reader to let go")
+    (inbox / "2.txt").write_text("not read")
+    assert logged(field, "removable") == 1
+
+
+def logged(field: Field, watcher: str) -> int:
+    """How many events of a watcher are in the log."""
+    return next(health.logged for health in field.log.health() if health.watcher == watcher)

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from log_model import LogModel, Place
 
+from property.log_model import LogModel, Place
 from windsock.events import Event, LeaseLost, dedup_hash
 from windsock.log import LogUnavailable
 from windsock.log.base import EventQuery, EventRecord, Lease, Log, State, Write

@@ -117,7 +117,7 @@ class Keeper(threading.Thread):
                 for spec in attached[asset]:
                     wanted[spec.name, dag_id] = paused
         if not self._subscribed:
-            known = log.subscriptions()
+            known = log.subscriptions(counts=False)
             self._subscribed = {(s.watcher, s.dag_id): s.paused for s in known if s.active}
         for (watcher, dag_id), paused in wanted.items():
             if self._subscribed.get((watcher, dag_id)) != paused:
@@ -174,7 +174,7 @@ class Keeper(threading.Thread):
         from sqlalchemy import select
         from sqlalchemy.orm import selectinload
 
-        plain = {s.dag_id for s in log.subscriptions() if s.active and not s.explicit}
+        plain = {s.dag_id for s in log.subscriptions(counts=False) if s.active and not s.explicit}
         if not plain:
             return
         with create_session() as session:
@@ -229,7 +229,9 @@ def _plan(dag_id: str, dag: Any) -> Plan:
             if watcher.trigger["classpath"] != TRIGGER:
                 continue
             try:
-                specs.append(WatcherSpec.from_dict(watcher.trigger["kwargs"]["watcher"]))
+                spec = WatcherSpec.from_dict(watcher.trigger["kwargs"]["watcher"])
+                source_key(spec.kind, spec.options)
+                specs.append(spec)
             except WindsockError as error:
                 logger.error("windsock.watcher.refused dag=%s: %s", dag_id, error)
         plan.append((asset.uri, specs))

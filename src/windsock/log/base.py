@@ -234,8 +234,10 @@ class Log(Protocol):
     def unsubscribe(self, watcher: str, dag_id: str) -> None:
         """The Dag is gone: its events no longer count as backlog and wake nobody."""
 
-    def subscriptions(self, *, watcher: str | None = None, dag_id: str | None = None) -> list[Subscription]:
-        """Every Dag's place, with its counts."""
+    def subscriptions(
+        self, *, watcher: str | None = None, dag_id: str | None = None, counts: bool = True
+    ) -> list[Subscription]:
+        """Every Dag's place. The counts are counted; without them (all 0) the answer costs next to nothing."""
         ...
 
     def wanted(self, source: str) -> bool:

@@ -115,15 +115,18 @@ FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 WHERE w.name = :watcher AND s.dag_id = :dag_id {lock_s}
 
 -- name: all_subscriptions
--- Every Dag's place, with its counts.
+-- Every Dag's place, with its counts if they are asked for.
 SELECT w.name AS watcher, w.asset, s.dag_id, s.active, s.paused, s.explicit,
-    (SELECT COUNT(*) FROM events e
-        WHERE e.watcher_id = s.watcher_id AND e.seq > s.frontier AND e.seq <= w.closed_seq)
-    + (SELECT COUNT(*) FROM entries x
-        WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked')) AS pending,
-    (SELECT COUNT(*) FROM entries x JOIN claims c ON c.id = x.claim_id
-        WHERE c.subscription_id = s.id AND c.state = 'active' AND x.state = 'claimed') AS claimed,
-    (SELECT COUNT(*) FROM entries x WHERE x.subscription_id = s.id AND x.state = 'dead') AS dead
+    CASE WHEN :counts = 0 THEN 0 ELSE
+        (SELECT COUNT(*) FROM events e
+            WHERE e.watcher_id = s.watcher_id AND e.seq > s.frontier AND e.seq <= w.closed_seq)
+        + (SELECT COUNT(*) FROM entries x
+            WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked')) END AS pending,
+    CASE WHEN :counts = 0 THEN 0 ELSE
+        (SELECT COUNT(*) FROM entries x JOIN claims c ON c.id = x.claim_id
+            WHERE c.subscription_id = s.id AND c.state = 'active' AND x.state = 'claimed') END AS claimed,
+    CASE WHEN :counts = 0 THEN 0 ELSE
+        (SELECT COUNT(*) FROM entries x WHERE x.subscription_id = s.id AND x.state = 'dead') END AS dead
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 ORDER BY w.name, s.dag_id
 

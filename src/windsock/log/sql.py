@@ -188,9 +188,11 @@ class SqlLog(abc.ABC):
         with self._transaction() as tx:
             tx.run("deactivate_subscription", watcher=watcher, dag_id=dag_id)
 
-    def subscriptions(self, *, watcher: str | None = None, dag_id: str | None = None) -> list[Subscription]:
+    def subscriptions(
+        self, *, watcher: str | None = None, dag_id: str | None = None, counts: bool = True
+    ) -> list[Subscription]:
         with self._transaction(write=False) as tx:
-            rows = tx.rows("all_subscriptions")
+            rows = tx.rows("all_subscriptions", counts=int(counts))
         return [
             Subscription(
                 watcher=row["watcher"],

@@ -43,7 +43,7 @@ class SqliteLog(SqlLog):
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._db.row_factory = _as_dict
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._turn_wal_on()
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             self._db.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
@@ -54,6 +54,18 @@ class SqliteLog(SqlLog):
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+    def _turn_wal_on(self) -> None:
+        """SQLite does not wait but refuses while another process does the same to a new file."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.02)
 
     def _migrate(self) -> None:
         """Bring the file up to date; two processes that start together follow each other."""

@@ -23,12 +23,7 @@ SOURCES: dict[str, str] = {
 
 def make_source(kind: str, options: dict[str, Any]) -> Source:
     """The source of ``kind``, its options checked against its config's fields."""
-    target = SOURCES.get(kind, kind)
-    module, _, name = target.partition(":")
-    if not name:
-        known = ", ".join(sorted(SOURCES))
-        raise WindsockError(f"unknown source {kind!r}: use one of {known}, or 'package.module:Class'")
-    factory = getattr(importlib.import_module(module), name)
+    factory = _factory(kind)
     try:
         config = msgspec.convert(options, factory.config)
     except msgspec.ValidationError as error:
@@ -38,6 +33,23 @@ def make_source(kind: str, options: dict[str, Any]) -> Source:
 
 
 def source_key(kind: str, options: dict[str, Any]) -> str:
-    """The name under which readers of the same system and options share one lease and one cursor."""
-    plain = msgspec.json.encode(options, order="sorted")
+    """The name under which readers of the same system share one lease and one cursor.
+
+    Options that a source lists as its ``tuning`` do not count: changing them keeps the position.
+    """
+    tuning = getattr(_factory(kind), "tuning", frozenset())
+    identity = {name: value for name, value in options.items() if name not in tuning}
+    plain = msgspec.json.encode(identity, order="sorted")
     return f"{kind}:{hashlib.blake2b(plain, digest_size=8).hexdigest()}"
+
+
+def _factory(kind: str) -> Any:
+    target = SOURCES.get(kind, kind)
+    module, _, name = target.partition(":")
+    if not name:
+        known = ", ".join(sorted(SOURCES))
+        raise WindsockError(f"unknown source {kind!r}: use one of {known}, or 'package.module:Class'")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise WindsockError(f"source {kind!r} cannot be imported: {error}") from error

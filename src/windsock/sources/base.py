@@ -22,6 +22,8 @@ What every source keeps to, and the contract suite in :mod:`windsock.testing.sou
 * A system that is away, refuses the credentials or misses the queue raises
   :class:`~windsock.events.SourceError` with the remedy; the runner calls ``close`` and ``connect`` again,
   with backoff.
+* Two watchers whose options are equal share one reader and one cursor. Options that do not change what is
+  read (an interval, a time-out) are listed in the class attribute ``tuning`` and may differ.
 * ``close`` returns promptly, also in the middle of ``read``, and may be called twice.
 """
 

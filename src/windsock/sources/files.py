@@ -125,6 +125,7 @@ class FilesSource:
 
     kind: ClassVar[str] = "files"
     config: ClassVar[type[FilesConfig]] = FilesConfig
+    tuning: ClassVar[frozenset[str]] = frozenset({"settle", "rescan"})
 
     def __init__(self, config: FilesConfig) -> None:
         self._config = config

@@ -64,3 +64,16 @@ def test_readers_of_one_system_share_a_key() -> None:
     )
     assert source_key("files", {"path": "/a"}) != source_key("files", {"path": "/b"})
     assert source_key("files", {"path": "/a"}) != source_key("memory", {"path": "/a"})
+
+
+def test_tuning_does_not_move_the_position() -> None:
+    """Options that do not change what is read keep the cursor; those that do begin a new one."""
+    plain = source_key("files", {"path": "/in"})
+    assert source_key("files", {"path": "/in", "settle": 9.0, "rescan": 60.0}) == plain
+    assert source_key("files", {"path": "/in", "pattern": "*.csv"}) != plain
+
+
+def test_a_source_that_cannot_be_imported_is_named() -> None:
+    """A wrong dotted path is answered with the path."""
+    with pytest.raises(WindsockError, match="source 'no.such:Thing' cannot be imported"):
+        make_source("no.such:Thing", {})
