@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
+from dags.samples import orders
 from report import Finding, number, progress
-from samples import orders
 
 from windsock.events import Event
 from windsock.log import Log, open_log
@@ -114,6 +114,8 @@ def _raw_sqlite(path: Path) -> Iterator[Insert]:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
+        db.execute("PRAGMA cache_size=-16000")
+        db.execute("PRAGMA wal_autocheckpoint=4000")
         db.execute(
             "CREATE TABLE events (seq INTEGER PRIMARY KEY, source TEXT NOT NULL, id TEXT NOT NULL,"
             " type TEXT NOT NULL, time TEXT, body BLOB NOT NULL, UNIQUE (source, id))"
@@ -144,7 +146,7 @@ def _raw_postgres(url: str) -> Iterator[Insert]:
             columns = [list(column) for column in zip(*rows, strict=True)]
             db.execute(
                 "INSERT INTO events (source, id, type, time, body) SELECT * FROM"
-                " unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING",
+                " unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::bytea[]) ON CONFLICT DO NOTHING",
                 columns,
             )
             db.commit()

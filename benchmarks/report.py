@@ -39,7 +39,9 @@ class Finding:
 
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
-        ratio = "" if self.ratio is None else f"{self.ratio:.0f}×" if self.ratio >= 10 else f"{self.ratio:.2f}×"
+        ratio = (
+            "" if self.ratio is None else f"{self.ratio:.0f}x" if self.ratio >= 10 else f"{self.ratio:.2f}x"
+        )
         reached = "" if self.reached is None else "yes" if self.reached else "no"
         return (self.what, self.baseline, self.windsock, ratio, self.target, reached)
 
@@ -94,10 +96,12 @@ class Report:
         lines = [
             "# The latest benchmark",
             "",
-            f"{self.started:%Y-%m-%d}, {kind} run of {self.seconds:.0f} s on {machine['cores']} cores "
-            f"(load {machine['load_before']} before it), Python {machine['python']}, Airflow "
-            f"{machine['airflow']}. Every value is in `{source}`; what is measured and how, in "
-            "[README](../README.md).",
+            (
+                f"{self.started:%Y-%m-%d}, {kind} run of {self.seconds:.0f} s on {machine['cores']} cores "
+                f"(load {machine['load_before']} before it), Python {machine['python']}, Airflow "
+                f"{machine['airflow']}. Every value is in `{source}`; what is measured and how, in "
+                "[README](../README.md)."
+            ),
             "",
             *([f"**The run ended early:** {self.error}", ""] if self.error else []),
             "| " + " | ".join(_COLUMNS) + " |",

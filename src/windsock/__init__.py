@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from windsock.airflow.claim import claim, dead_letter
     from windsock.airflow.declare import load_assets
+    from windsock.airflow.settings import get_log
     from windsock.events import DeadLetter, Event, InvalidEvent, SourceError, WindsockError
     from windsock.log import Log, open_log
     from windsock.spec import WatcherSpec
@@ -25,6 +26,7 @@ __all__ = [
     "WindsockError",
     "claim",
     "dead_letter",
+    "get_log",
     "load_assets",
     "open_log",
 ]
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "claim": "windsock.airflow.claim",
     "dead_letter": "windsock.airflow.claim",
+    "get_log": "windsock.airflow.settings",
     "load_assets": "windsock.airflow.declare",
     "DeadLetter": "windsock.events",
     "Event": "windsock.events",

@@ -69,11 +69,11 @@ def visit(home: Path, port: int) -> Visit:
 
 
 def left_behind(home: Path) -> list[psutil.Process]:
-    """Live processes that belong to the demo of this place, by their environment."""
+    """Live processes that work in the demo's place, as all of Airflow does (some rename themselves)."""
     mine = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("AIRFLOW_HOME") == str(home / "airflow"):
+            if process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()).is_relative_to(home):
                 mine.append(process)
         except psutil.Error:
             continue  # it has ended, or belongs to somebody else

@@ -22,6 +22,10 @@ def _option(
     }
 
 
+def _modules(*names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _INTEGRATION, "python-modules": list(names)}]
+
+
 def get_provider_info() -> dict[str, Any]:
     """Windsock by Airflow's conventions; ``airflow providers list`` shows it."""
     return {
@@ -35,9 +39,12 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [{"integration-name": _INTEGRATION, "python-modules": ["windsock.airflow.claim"]}],
-        "triggers": [{"integration-name": _INTEGRATION, "python-modules": ["windsock.airflow.trigger"]}],
-        "hooks": [{"integration-name": _INTEGRATION, "python-modules": ["windsock.airflow.hooks"]}],
+        "operators": _modules("windsock.airflow.claim", "windsock.airflow.http_polling"),
+        "sensors": _modules("windsock.airflow.file_pattern"),
+        "triggers": _modules(
+            "windsock.airflow.trigger", "windsock.airflow.http_polling", "windsock.airflow.file_pattern"
+        ),
+        "hooks": _modules("windsock.airflow.hooks"),
         "connection-types": [
             {
                 "connection-type": "windsock",

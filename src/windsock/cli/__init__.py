@@ -12,6 +12,7 @@ import typer
 from windsock.cli.dead_letters import dead_letters
 from windsock.cli.demo.command import demo
 from windsock.cli.events import events
+from windsock.cli.init import init
 from windsock.cli.status import status
 
 __all__ = ["app"]
@@ -47,6 +48,7 @@ def windsock(
     """
 
 
+app.command()(init)
 app.command()(demo)
 app.command()(status)
 app.command()(events)

@@ -1,7 +1,8 @@
 """The log in PostgreSQL, in a schema of its own: for a team, and for several machines.
 
 A small connection pool per log object, safe for threads. Rows are written with one ``unnest`` statement per
-batch; dedup keys are settled by the primary key, so two appends at once cannot both be first.
+batch, its arrays in binary (``%b``): as text they would cost client and server twice as much. Dedup keys are
+settled by the primary key, so two appends at once cannot both be first.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _PostgresTransaction(Transaction):
         self._db.execute(
             "INSERT INTO dedup AS d (hash, seq, expires_at)"
             " SELECT hash, seq, CAST(%s AS double precision)"
-            " FROM unnest(%s::bytea[], %s::bigint[]) AS new (hash, seq) ORDER BY hash"
+            " FROM unnest(%b::bytea[], %b::bigint[]) AS new (hash, seq) ORDER BY hash"
             " ON CONFLICT (hash) DO UPDATE SET seq = excluded.seq, expires_at = excluded.expires_at"
             " WHERE d.expires_at <= %s RETURNING hash",
             (expires_at, list(hashes), list(seqs), now),
@@ -160,7 +161,7 @@ class _PostgresTransaction(Transaction):
         self._db.execute(
             "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body)"
             " SELECT seq, %s, id, type, key, %s, body"
-            " FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::bytea[])"
+            " FROM unnest(%b::bigint[], %b::text[], %b::text[], %b::text[], %b::bytea[])"
             " AS new (seq, id, type, key, body)",
             (
                 watcher_id,

@@ -37,7 +37,7 @@ def source_key(kind: str, options: dict[str, Any]) -> str:
 
     Options that a source lists as its ``tuning`` do not count: changing them keeps the position.
     """
-    tuning = getattr(_factory(kind), "tuning", frozenset())
+    tuning: frozenset[str] = getattr(_factory(kind), "tuning", frozenset())
     identity = {name: value for name, value in options.items() if name not in tuning}
     plain = msgspec.json.encode(identity, order="sorted")
     return f"{kind}:{hashlib.blake2b(plain, digest_size=8).hexdigest()}"

@@ -4,8 +4,8 @@
 
     @scenario("117_01_01_watcher_basics", events=2, runs=Runs(1, 2))
     def watcher_basics(stage: Stage) -> None:
-        stage.drop("watcher_basics/may.csv", "amount\\n12\\n")
-        stage.drop("watcher_basics/june.csv", "amount\\n30\\n")
+        stage.drop("may.csv", "amount\\n12\\n")
+        stage.drop("june.csv", "amount\\n30\\n")
         stage.wait(lambda: stage.returned("report") == [42], "the report")
 
 Files in ``reference/scenarios`` hold them, one file per topic. What a scenario needs beside Airflow (a broker,
@@ -72,7 +72,8 @@ class Scenario:
 
     ``name`` is the Dag file's name without its ending and the id of its first Dag; every other Dag of the
     file has that name with a suffix, the key in ``others``. ``events`` is how many the watchers of these Dags
-    must have logged, ``dead`` how many dead letters there must be. ``alone`` scenarios disturb their
+    must have logged, ``dead`` how many dead letters there must be. Before Airflow starts, the folder
+    ``<inbox>/<name without its number>`` is made, unless ``inbox`` is False. ``alone`` scenarios disturb their
     neighbours, or would be disturbed: they are played when all others are over.
     """
 
@@ -82,7 +83,13 @@ class Scenario:
     runs: Runs
     others: Mapping[str, Runs] = field(default_factory=dict)
     dead: int = 0
+    inbox: bool = True
     alone: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the inbox and the outbox."""
+        return self.name.split("_", 3)[3]
 
     @property
     def expected(self) -> dict[str, Runs]:
@@ -97,10 +104,11 @@ def scenario(
     runs: Runs,
     others: Mapping[str, Runs] | None = None,
     dead: int = 0,
+    inbox: bool = True,
     alone: bool = False,
 ) -> Callable[[Callable[[Stage], None]], Scenario]:
     """Make a function the scenario of the reference Dag of that name; see :class:`Scenario`."""
-    return lambda play: Scenario(name, play, events, runs, dict(others or {}), dead, alone)
+    return lambda play: Scenario(name, play, events, runs, dict(others or {}), dead, inbox, alone)
 
 
 class Service(Protocol):

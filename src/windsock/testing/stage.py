@@ -38,16 +38,7 @@ class World:
     """The address of Airflow's database, for what the REST API does not tell."""
     secret: str
     services: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def inbox(self) -> Path:
-        """The directory of WINDSOCK_REFERENCE_INBOX."""
-        return self.folder / "inbox"
-
-    @property
-    def outbox(self) -> Path:
-        """The directory of WINDSOCK_REFERENCE_OUTBOX."""
-        return self.folder / "outbox"
+    """By name."""
 
 
 class Stage:
@@ -64,6 +55,16 @@ class Stage:
         """Airflow's REST API."""
         return self.world.stack.api
 
+    @property
+    def inbox(self) -> Path:
+        """The Dag's folder below WINDSOCK_REFERENCE_INBOX."""
+        return self.world.folder / "inbox" / self.scenario.folder
+
+    @property
+    def outbox(self) -> Path:
+        """The Dag's folder below WINDSOCK_REFERENCE_OUTBOX."""
+        return self.world.folder / "outbox" / self.scenario.folder
+
     def dag_id(self, suffix: str = "") -> str:
         """The id of one of the file's Dags."""
         return self.scenario.name + suffix
@@ -75,24 +76,41 @@ class Stage:
     # make something happen
 
     def drop(self, name: str, text: str) -> Path:
-        """Put a file into the inbox as a careful writer does: nobody sees half of it."""
-        path = self.world.inbox / name
+        """Put a file into the Dag's inbox as a careful writer does: nobody sees half of it."""
+        path = self.inbox / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.tmp")
         draft.write_text(text)
         return draft.rename(path)
 
     def hook(
-        self, watcher: str, data: Any, *, signed: bool = True, headers: Mapping[str, str] | None = None
+        self,
+        watcher: str,
+        data: Any,
+        *,
+        signed: bool = True,
+        answer: str | int = "accepted",
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Call a webhook with JSON, signed with the secret of the Connection `reference_shop`."""
-        return self._post(watcher, json.dumps(data), "application/json", signed, headers or {})
+        """Call a webhook with JSON, signed with the secret of the Connection `reference_shop`.
 
-    def cloudevent(self, watcher: str, data: Any, *, signed: bool = True, **attributes: Any) -> httpx.Response:
-        """Send a CloudEvent to a webhook watcher, structured, with these attributes."""
+        Raises Unmet if the answer is another: `accepted`, `duplicate`, `filtered`, `dead`, or an HTTP status.
+        """
+        return self._post(watcher, json.dumps(data), "application/json", signed, answer, headers or {})
+
+    def cloudevent(
+        self,
+        watcher: str,
+        data: Any,
+        *,
+        signed: bool = True,
+        answer: str | int = "accepted",
+        **attributes: Any,
+    ) -> httpx.Response:
+        """Send a structured CloudEvent with these attributes to a webhook watcher; otherwise like `hook`."""
         event = {"specversion": "1.0", "id": str(uuid.uuid4()), "source": "/reference", **attributes}
         body = json.dumps({**event, "data": data})
-        return self._post(watcher, body, "application/cloudevents+json", signed, {})
+        return self._post(watcher, body, "application/cloudevents+json", signed, answer, {})
 
     def trigger(self, suffix: str = "", conf: Mapping[str, Any] | None = None) -> DagRun:
         """Start a run by hand."""
@@ -104,9 +122,10 @@ class Stage:
         self.api.request("PUT", f"parseDagFile/{token}")
 
     def publish(self, name: str, text: str) -> None:
-        """Write a picture or a table of what was measured beside the library's Dags."""
-        self.world.pictures.mkdir(parents=True, exist_ok=True)
-        (self.world.pictures / name).write_text(text, "utf-8")
+        """Write a picture or a table of what was measured; the name is a path below the library."""
+        path = self.world.pictures / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
 
     # see what came of it
 
@@ -150,6 +169,43 @@ class Stage:
         events: list[dict[str, Any]] = answer["asset_events"]
         return events
 
+    # how the verification looks at it
+
+    def ready(self, dag_id: str) -> bool:
+        """Whether the Dag has its place in the log for every watcher of the assets it is scheduled on."""
+        answer = self.api.request("GET", "assets", params={"dag_ids": dag_id, "limit": 100})
+        watchers = {
+            watcher["name"]
+            for asset in answer["assets"]
+            if any(scheduled["dag_id"] == dag_id for scheduled in asset["scheduled_dags"])
+            for watcher in asset["watchers"]
+        }
+        return watchers <= {place.watcher for place in self.log.subscriptions(dag_id=dag_id) if place.active}
+
+    def over(self) -> bool:
+        """Whether enough runs have ended, none is under way, and no event waits."""
+        for dag_id, expected in self.scenario.expected.items():
+            states = [run.state for run in self.api.runs(dag_id)]
+            good, failed = states.count("success"), states.count("failed")
+            if good + failed < len(states) or not expected.reached(good, failed):
+                return False
+            if any(place.pending or place.claimed for place in self.log.subscriptions(dag_id=dag_id)):
+                return False
+        return True
+
+    def watchers(self) -> list[str]:
+        """The watchers that the file's Dags are subscribed to."""
+        places = [
+            place for dag_id in self.scenario.expected for place in self.log.subscriptions(dag_id=dag_id)
+        ]
+        return sorted({place.watcher for place in places})
+
+    def counted(self) -> tuple[int, int]:
+        """How many events the file's watchers logged, and how many dead letters they have."""
+        names = self.watchers()
+        logged = sum(health.logged for health in self.log.health() if health.watcher in names)
+        return logged, sum(len(self.log.dead_letters(watcher=name)) for name in names)
+
     def _returned(self, run: DagRun, task: str) -> Sequence[Any]:
         values = []
         for ti in self.api.task_instances(run.dag_id, run.run_id):
@@ -168,7 +224,13 @@ class Stage:
         return values
 
     def _post(
-        self, watcher: str, body: str, content_type: str, signed: bool, headers: Mapping[str, str]
+        self,
+        watcher: str,
+        body: str,
+        content_type: str,
+        signed: bool,
+        answer: str | int,
+        headers: Mapping[str, str],
     ) -> httpx.Response:
         sent = {"Content-Type": content_type, **headers}
         if signed:
@@ -176,4 +238,8 @@ class Stage:
             signature = sign(self.world.secret, body.encode(), now)
             sent |= {"X-Windsock-Timestamp": now, "X-Windsock-Signature": f"sha256={signature}"}
         url = f"{self.world.stack.url}/windsock/hooks/{watcher}"
-        return httpx.post(url, content=body.encode(), headers=sent, timeout=30, trust_env=False)
+        response = httpx.post(url, content=body.encode(), headers=sent, timeout=30, trust_env=False)
+        got = response.json()["status"] if response.is_success else response.status_code
+        if got != answer:
+            raise Unmet(f"webhook {watcher} answered {response.status_code} {response.text}, not {answer}")
+        return response

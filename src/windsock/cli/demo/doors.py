@@ -76,8 +76,8 @@ class Sender(threading.Thread):
                         return
                     if parcel.door == "file":
                         drop(self._inbox, parcel)
-                    else:
-                        self._call(client, parcel)
+                    elif not self._call(client, parcel):
+                        return
                     self.sent.append(parcel)
         except DemoError as error:
             self.error = error
@@ -88,8 +88,11 @@ class Sender(threading.Thread):
         """Send nothing more."""
         self._stop_sending.set()
 
-    def _call(self, client: httpx.Client, parcel: Parcel) -> None:
-        """Call the webhook until it says that the event is stored; its delivery id makes repeats harmless."""
+    def _call(self, client: httpx.Client, parcel: Parcel) -> bool:
+        """Call the webhook until it says that the event is stored, or False if we are to stop before.
+
+        The delivery id makes repeats harmless.
+        """
         body = json.dumps(parcel.data).encode()
         deadline = time.monotonic() + _PATIENCE
         answer = ""
@@ -102,12 +105,12 @@ class Sender(threading.Thread):
                 answer = repr(error)
             else:
                 if response.status_code in _ACCEPTED:
-                    return
+                    return True
                 answer = f"{response.status_code} {response.text}"
                 if response.status_code in _FOR_EVER:
                     break
             if self._stop_sending.wait(0.5):
-                return
+                return False
         raise DemoError(f"the webhook {parcel.watcher!r} did not accept {parcel.name}: {answer}")
 
     def _headers(self, parcel: Parcel, body: bytes) -> dict[str, str]:

@@ -31,6 +31,7 @@ _TICK = 0.5
 _PAUSE_ONCE, _PAUSE_SHOW = 0.05, 0.8
 _READY_SECONDS = 90.0
 _INTERRUPTED = 130
+_QUOTED_LINES = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -139,6 +140,11 @@ class _Play:
                 time.sleep(_TICK)
         finally:
             sender.stop()
+        if len(sender.sent) < len(sender.parcels):
+            raise DemoError(
+                f"only {len(sender.sent)} of {len(sender.parcels)} events could be sent in {timeout:.0f} s: "
+                f"a slow machine needs a longer --timeout; else look at the logs in {near(self.site.logs)}"
+            )
         seconds = time.monotonic() - began
         return self.stack.wait_for(
             lambda: trail.summary(sender.parcels, seconds), 60.0, "Airflow to say which runs there were"
@@ -224,10 +230,11 @@ def _in_words(summary: Summary) -> str:
 
 
 def _explain(error: Exception, site: Site) -> None:
-    """What went wrong and where to look; a timeout's report of all logs is left in the logs."""
-    text = str(error)
-    message = text.splitlines()[0] if isinstance(error, StackTimeout) else text
-    typer.echo(f"windsock: {message}", err=True)
+    """What went wrong and where to look; of the logs that a message quotes, only the end."""
+    first, *rest = str(error).splitlines() or [repr(error)]
+    typer.echo(f"windsock: {first}", err=True)
+    for line in [] if isinstance(error, StackTimeout) else rest[-_QUOTED_LINES:]:
+        typer.echo(f"  {line}", err=True)
     if not isinstance(error, DemoError):
         typer.echo(f"windsock: the logs of all components are in {near(site.logs)}", err=True)
 
