@@ -68,8 +68,11 @@ class Field:
         (place,) = self.log.subscriptions(dag_id=dag_id)
         if place.pending or place.claimed:
             return False
-        (health,) = [one for one in self.log.health() if one.watcher == place.watcher]
-        return health.logged >= logged
+        return self.logged(place.watcher) >= logged
+
+    def logged(self, watcher: str) -> int:
+        """How many events the watcher has logged."""
+        return next(health.logged for health in self.log.health() if health.watcher == watcher)
 
     def stock_quiet(self, dag_id: str) -> bool:
         """Whether stock Airflow has nothing more to do for the Dag."""

@@ -78,7 +78,7 @@ def _publish(report: Report, *, save: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report.as_dict(), indent=2))
     else:
-        console = Console()
+        console = Console() if sys.stdout.isatty() else Console(width=150)
         report.show(console)
         if path is not None:
             console.print(

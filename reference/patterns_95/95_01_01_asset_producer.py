@@ -1,15 +1,16 @@
 """95.1.1 Asset Producer Pattern
 
-Raw readings land in a folder; the producer cleans them and says so by updating an asset, on which whoever is
-interested is scheduled. It knows nothing of them.
+Raw readings land in a folder; the producer cleans them and says so by updating an asset, on which whoever
+is interested is scheduled. It knows nothing of them.
 
-- Define Asset URIs: ``raw`` and ``clean`` are named once, here. The ``uri`` of ``clean`` is where the data is.
+- Define Asset URIs: ``raw`` and ``clean`` are named once, here. The ``uri`` of ``clean`` is where the data
+  is.
 - Outlet declaration: ``outlets=[clean]`` on the one task that writes it.
-- Asset update emission: when ``publish`` succeeds, Airflow emits one asset event; ``outlet_events`` adds what a
-  consumer wants to know, with the ids of the events that caused it. A run that has nothing to publish is
-  skipped by ``AirflowSkipException`` and emits nothing.
-- Producer DAG pattern: take (``claim``), work, write, emit, in this order: an asset event never speaks of data
-  that is not there. ``asset_consumer`` is one of its readers.
+- Asset update emission: when ``publish`` succeeds, Airflow emits one asset event; ``outlet_events`` adds
+  what a consumer wants to know, with the ids of the events that caused it. A run that has nothing to
+  publish is skipped by ``AirflowSkipException`` and emits nothing.
+- Producer DAG pattern: take (``claim``), work, write, emit, in this order: an asset event never speaks of
+  data that is not there. ``asset_consumer`` is one of its readers.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ matches them.
 - schedule=[Asset()] pattern: ``schedule=[orders, payments]``; no time, no sensor.
 - Multiple Asset dependencies: a list means all of them, so the run starts once both assets were updated. An
   update stands for a whole day: ``flush`` closes the batch with the event that ends the day.
-- Consumer DAG structure: ``collect`` takes the events, ``match`` works on plain values, ``unpaid`` reports. Only
-  the first task knows where they came from; a retry or a clear gets the same events.
+- Consumer DAG structure: ``collect`` takes the events, ``match`` works on plain values, ``unpaid`` reports.
+  Only the first task knows where they came from; a retry or a clear gets the same events.
 - Event correlation: an order and its payment have the same CloudEvents ``subject``, the order's number.
 """
 

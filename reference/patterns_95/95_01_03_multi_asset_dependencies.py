@@ -3,12 +3,12 @@
 A shop window is rebuilt when prices and stock have both changed, or at once when a product is recalled.
 
 - AND logic for Assets: ``AssetAll`` of ``prices`` and ``stock``, the same as ``prices & stock``.
-- All Assets must update: the first of the two starts nothing; its events wait in the log, and the run that the
-  second one starts gets both through ``claim``.
+- All Assets must update: the first of the two starts nothing; its events wait in the log, and the run that
+  the second one starts gets both through ``claim``.
 - Partial trigger patterns: ``CATALOGUE | recalls`` is enough with either side. ``complete`` looks at
   ``triggering_asset_events`` to see which side it was, and the window is rebuilt or only corrected.
-- Asset grouping: ``group`` puts the two into one group in Airflow's asset pages, and ``CATALOGUE`` names them
-  together in the code.
+- Asset grouping: ``group`` puts the two into one group in Airflow's asset pages, and ``CATALOGUE`` names
+  them together in the code.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """95.1.4 Asset Event Metadata
 
-Readings of a weather station arrive as CloudEvents; a summary of each batch travels on inside an asset event,
-so that the next Dag needs no file and no database to know what happened.
+Readings of a weather station arrive as CloudEvents; a summary of each batch travels on inside an asset
+event, so that the next Dag needs no file and no database to know what happened.
 
 - Extra metadata in events: ``yield Metadata(summaries, …)`` puts a small dictionary into the asset event.
 - Accessing event data: ``claim`` gives ``subject``, ``time``, ``dataschema`` and ``extensions`` beside the
   ``data``; ``triggering_asset_events`` gives the ``extra`` of the updates that started a run.
-- Event payload patterns: ``announced`` looks at what Windsock itself sends. The announcement only says where
-  the events are (``count``, ``first``, ``up_to``); a few small ones are carried along under ``events``.
-- Metadata schema: ``Summary`` is the contract between the two Dags, written once. ``read`` builds it from the
-  ``extra``, so that a missing or unknown field fails there and not three tasks later.
+- Event payload patterns: ``announced`` looks at what Windsock itself sends. The announcement only says
+  where the events are (``count``, ``first``, ``up_to``); a few small ones are carried along under
+  ``events``.
+- Metadata schema: ``Summary`` is the contract between the two Dags, written once. ``read`` builds it from
+  the ``extra``, so that a missing or unknown field fails there and not three tasks later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow.sdk import Asset, Metadata, dag, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from windsock import claim
 from windsock.watchers import WebhookAssetWatcher
@@ -54,16 +56,18 @@ def asset_event_metadata() -> None:
     @task(outlets=[summaries])
     def summarise() -> Any:
         """Tell the next Dag what this batch was like."""
-        if events := claim(readings):
-            values = [event.data["celsius"] for event in events]
-            summary = Summary(
-                stations=sorted({str(event.subject) for event in events}),
-                schemas=sorted({str(event.dataschema) for event in events}),
-                firmware=sorted({str(event.extensions["firmware"]) for event in events}),
-                low=min(values),
-                high=max(values),
-            )
-            yield Metadata(summaries, asdict(summary))
+        events = claim(readings)
+        if not events:
+            raise AirflowSkipException("nothing to tell")
+        values = [event.data["celsius"] for event in events]
+        summary = Summary(
+            stations=sorted({str(event.subject) for event in events}),
+            schemas=sorted({str(event.dataschema) for event in events}),
+            firmware=sorted({str(event.extensions["firmware"]) for event in events}),
+            low=min(values),
+            high=max(values),
+        )
+        yield Metadata(summaries, asdict(summary))
 
     announced() >> summarise()
 

@@ -1,13 +1,13 @@
 """95.1.5 Conditional Asset Triggers
 
-Payments are looked at in four steps, each of which lets fewer of them through: only large ones reach the Dag
-that asks a human.
+Payments are looked at in four steps, each of which lets fewer of them through: only large ones reach the
+Dag that asks a human.
 
 - Filter Asset events: ``where`` is decided before anything is stored. Refunds never start a run.
-- Conditional triggering logic: ``escalate`` is the only task with ``outlets=[alerts]``. When it is skipped the
-  asset is not updated, so ``ask_a_human`` does not run.
-- Event validation: ``check`` sets a payment that makes no sense aside with ``dead_letter`` and a reason. The
-  others of the run go on.
+- Conditional triggering logic: ``escalate`` is the only task with ``outlets=[alerts]``. When it is skipped
+  the asset is not updated, so ``ask_a_human`` does not run.
+- Event validation: ``check`` sets a payment that makes no sense aside with ``dead_letter`` and a reason.
+  The others of the run go on.
 - Skip patterns: ``any_large`` is a short circuit. A run without a large payment ends in success, with
   ``escalate`` skipped.
 """
@@ -75,7 +75,9 @@ def ask_a_human() -> None:
     @task
     def ask(triggering_asset_events: Any) -> list[str]:
         """Whose payments need a second look."""
-        return [payment["id"] for alert in triggering_asset_events[alerts] for payment in alert.extra["payments"]]
+        return [
+            payment["id"] for alert in triggering_asset_events[alerts] for payment in alert.extra["payments"]
+        ]
 
     ask()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from windsock.testing.scenarios import Runs, scenario
@@ -49,3 +50,67 @@ def watcher_config(stage: Stage) -> None:
     stage.check(described["4"]["key"] == "ada", "the key of the payload")
     health = stage.health("watcher_config")
     stage.check((health.filtered, health.duplicates) == (1, 1), "one order filtered and one a duplicate")
+
+
+@scenario("117_01_03_asset_with_watcher", events=4, runs=Runs(2, 4))
+def asset_with_watcher(stage: Stage) -> None:
+    """Events through both doors of one asset; those of a paused Dag wait and arrive after it is unpaused."""
+
+    def updated() -> list[str]:
+        return sorted(name for run in stage.returned("update") for name in run)
+
+    stage.drop("list.json", "[]")
+    stage.hook("asset_with_watcher_till", {"name": "kite"})
+    first = ["windsock.file.created: list.json", "windsock.webhook: kite"]
+    stage.wait(lambda: updated() == first, "an update through each door")
+    stage.api.pause(stage.dag_id())
+    stage.wait(lambda: all(place.paused for place in stage.subscriptions()), "the log to know of the pause")
+    runs = len(stage.runs())
+    stage.drop("paused.json", "[]")
+    stage.hook("asset_with_watcher_till", {"name": "lantern"})
+    stage.wait(lambda: stage.health("asset_with_watcher_files").logged == 2, "the second file to be logged")
+    stage.check(len(stage.runs()) == runs, "no run while the Dag is paused")
+    stage.api.unpause(stage.dag_id())
+    both = sorted([*first, "windsock.file.created: paused.json", "windsock.webhook: lantern"])
+    stage.wait(lambda: updated() == both, "what waited to arrive after the pause")
+    names = ["asset_with_watcher_files", "asset_with_watcher_till"]
+    stage.check(all(run == names for run in stage.returned("registered")), "both watchers to be registered")
+
+
+@scenario(
+    "117_01_05_watcher_lifecycle",
+    events=2,
+    runs=Runs(2, 3),
+    others={"_health": Runs(3, 3)},
+    inbox=False,
+)
+def watcher_lifecycle(stage: Stage) -> None:
+    """The folder is missing, then there; the Dag is paused, then not: the health Dag says so each time."""
+    name = "watcher_lifecycle"
+
+    def received() -> list[str]:
+        return [file for run in stage.returned("receive") for file in run]
+
+    def inspected() -> dict[str, Any]:
+        run = stage.trigger("_health")
+        stage.wait(lambda: stage.api.run(run.dag_id, run.run_id).finished, "the health Dag to end")
+        last: dict[str, Any] = stage.returned("inspect", "_health")[-1]
+        return last
+
+    stage.wait(lambda: stage.health(name).state == "backoff", "the missing folder to be noticed")
+    found = inspected()
+    stage.check("create it" in found["trouble"], f"a remedy for the missing folder, not {found}")
+    stage.drop("first.txt", "1")
+    stage.wait(lambda: received() == ["first.txt"], "the first delivery, by itself once the folder is there")
+    found = inspected()
+    stage.check(found["trouble"] == "" and found["state"] == "running", f"a healthy watcher, not {found}")
+    stage.check([place["dag"] for place in found["places"]] == [stage.dag_id()], "the Dag's subscription")
+    stage.api.pause(stage.dag_id())
+    stage.reparse()
+    stage.wait(lambda: time.time() - (stage.health(name).heartbeat_at or 0) > 12, "the reader to stop")
+    stage.drop("second.txt", "2")
+    found = inspected()
+    stage.check("paused" in found["trouble"], f"a reader that is gone, not {found}")
+    stage.api.unpause(stage.dag_id())
+    stage.reparse()
+    stage.wait(lambda: received() == ["first.txt", "second.txt"], "the reader to go on where it stopped")

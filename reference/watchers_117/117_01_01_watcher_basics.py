@@ -2,14 +2,14 @@
 
 Invoices land in a folder; each batch of them becomes a run that adds them up. No task waits for a file.
 
-- Understand AssetWatcher vs traditional sensors: a sensor is a task, so a run must exist before anything has
-  happened, and it holds a worker or keeps asking. The watcher lives in the triggerer: ``add_up`` is the first
-  thing that runs, after the file has come.
+- Understand AssetWatcher vs traditional sensors: a sensor is a task, so a run must exist before anything
+  has happened, and it holds a worker or keeps asking. The watcher lives in the triggerer: ``add_up`` is the
+  first thing that runs, after the file has come.
 - Define watcher attached to Asset definition: ``watchers=[…]`` of the ``invoices`` asset.
 - Configure basic watcher with trigger source: ``FilesAssetWatcher`` watches a directory for ``*.csv``. Its
   trigger is made for you; ``settle=1`` holds a file back until nobody has written to it for a second.
-- Demonstrate event-driven DAG scheduling: ``schedule=[invoices]``, and ``claim(invoices)`` hands the run its
-  events, one per mapped task.
+- Demonstrate event-driven DAG scheduling: ``schedule=[invoices]``, and ``claim(invoices)`` hands the run
+  its events, one per mapped task.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """117.1.2 Watcher Configuration Options
 
-Large orders reach the warehouse through a signed webhook. Every option of a watcher is one argument of it, and
-a mistake in any of them is refused when the Dag is parsed.
+Large orders reach the warehouse through a signed webhook. Every option of a watcher is one argument of it,
+and a mistake in any of them is refused when the Dag is parsed.
 
-- Configure watcher timeout and retry settings: ``within`` is how long a batch may fill and ``tolerance`` how
-  old a signature may be; when a run fails its events come back after ``retry_delay``, doubled each time, until
-  ``max_attempts`` is reached. ``event["attempt"]`` says how often that has happened.
-- Set up event filtering parameters: ``where`` keeps orders of 100 and more, ``dedupe`` takes an order once a
-  day however often it is sent, ``max_bytes`` caps its size. An order without a total does not match and does
-  not fail the others: it goes to the dead letters.
-- Handle watcher metadata extraction: ``key`` is computed from the payload, so that one customer's orders stay
-  in order; ``describe`` reads it with the CloudEvents attributes: type, time and delivery id.
-- Define watcher-specific connection references: ``conn_id`` names the Airflow Connection whose password signs
-  the requests. The secret is in no Dag file and in no log.
+- Configure watcher timeout and retry settings: ``within`` is how long a batch may fill and ``tolerance``
+  how old a signature may be; when a run fails its events come back after ``retry_delay``, doubled each
+  time, until ``max_attempts`` is reached. ``event["attempt"]`` says how often that has happened.
+- Set up event filtering parameters: ``where`` keeps orders of 100 and more, ``dedupe`` takes an order once
+  a day however often it is sent, ``max_bytes`` caps its size. An order without a total does not match and
+  does not fail the others: it goes to the dead letters.
+- Handle watcher metadata extraction: ``key`` is computed from the payload, so that one customer's orders
+  stay in order; ``describe`` reads it with the CloudEvents attributes: type, time and delivery id.
+- Define watcher-specific connection references: ``conn_id`` names the Airflow Connection whose password
+  signs the requests. The secret is in no Dag file and in no log.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """117.1.3 Asset Definition with Watcher
 
-Prices come in two ways, as files from the wholesaler and as webhooks from the till. Both feed one asset, so one
-Dag gets them all.
+Prices come in two ways, as files from the wholesaler and as webhooks from the till. Both feed one asset, so
+one Dag gets them all.
 
-- Create Asset with attached AssetWatcher: ``prices`` carries two of them in ``watchers``; each has a name that
-  is unique among all watchers.
-- Configure URI and watcher together: the ``uri`` is the folder that ``FilesAssetWatcher`` watches, written once
-  as ``FOLDER``. ``claim`` finds an asset's events by this URI.
-- Handle asset-watcher lifecycle: ``schedule=[prices]`` keeps the watchers alive. While the Dag is paused its
-  events wait in the log; unpause it and ``claim`` gets them; remove it and the readers stop.
-- Test watcher registration on DAG parse: a wrong option is refused while this file is parsed. What the parse
-  registered is checked by ``registered``, against what the file says.
+- Create Asset with attached AssetWatcher: ``prices`` carries two of them in ``watchers``; each has a name
+  that is unique among all watchers.
+- Configure URI and watcher together: the ``uri`` is the folder that ``FilesAssetWatcher`` watches, written
+  once as ``FOLDER``. ``claim`` finds an asset's events by this URI.
+- Handle asset-watcher lifecycle: ``schedule=[prices]`` keeps the watchers alive. While the Dag is paused
+  its events wait in the log; unpause it and ``claim`` gets them; remove it and the readers stop.
+- Test watcher registration on DAG parse: a wrong option is refused while this file is parsed. What the
+  parse registered is checked by ``registered``, against what the file says.
 """
 
 from __future__ import annotations

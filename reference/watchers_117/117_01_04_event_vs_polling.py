@@ -7,8 +7,8 @@ writes what it measured to `117_01_04_event_vs_polling.md` and `.svg` beside thi
   with a sensor in ``mode="poke"`` and in ``mode="reschedule"``; ``event_vs_polling`` is told by a webhook.
 - Analyze resource usage differences: a run of ``polling`` exists, and holds a worker while it asks, before
   anything has happened. ``schedule=[shipments]`` has no run and makes no request until then.
-- Evaluate latency characteristics: all three end in ``arrived``, which returns the seconds from the shipment
-  to its own start.
+- Evaluate latency characteristics: all three end in ``arrived``, which returns the seconds from the
+  shipment to its own start.
 - Choose appropriate approach per use case: ``choose`` says which one to take, and why.
 """
 

@@ -1,7 +1,7 @@
 """117.1.5 Watcher Lifecycle Management
 
-A Dag that takes deliveries from a folder, and a second one that says how its watcher is: alive, waiting,
-or in trouble, and what to do about it.
+A Dag that takes deliveries from a folder, and a second one that says how its watcher is: alive, waiting, or
+in trouble, and what to do about it.
 
 - Understand watcher startup and shutdown: the reader starts in the triggerer once ``watcher_lifecycle`` is
   parsed and unpaused, goes on where the last one stopped, and stops when the Dag is paused or gone. Its
@@ -10,8 +10,8 @@ or in trouble, and what to do about it.
   place in the events. ``places`` lists it with what is pending, claimed and dead.
 - Monitor watcher health status: ``inspect`` reads state, backlog and heartbeat from the log. Give its Dag a
   schedule such as ``*/5 * * * *`` and an alert.
-- Debug watcher connection issues: a source that cannot be reached is tried again with growing pauses, in state
-  ``backoff``; ``diagnose`` turns that into a sentence. The error names the remedy.
+- Debug watcher connection issues: a source that cannot be reached is tried again with growing pauses, in
+  state ``backoff``; ``diagnose`` turns that into a sentence. The error names the remedy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def diagnose(state: str | None, silent: float, error: str | None) -> str:
     if state == "backoff":
         return f"its source cannot be read: {error}"
     if silent > 10:
-        return f"its reader was last heard of {silent:.0f} s ago: its Dags are paused, or the triggerer is down"
+        return (
+            f"its reader was last heard of {silent:.0f} s ago: its Dags are paused, or the triggerer is down"
+        )
     return ""
 
 

@@ -18,6 +18,8 @@ from windsock.testing.postgres import PostgresServer
 from windsock.testing.stack import AirflowStack
 
 DAGS = Path(__file__).parent / "dags"
+POLLED_SECRETS = ("polled-password-8f2c", "polled-api-key-51d0")
+"""Password and header of the Connection ``polled``."""
 
 
 @dataclass

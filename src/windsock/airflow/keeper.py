@@ -36,6 +36,7 @@ TRIGGER = "windsock.airflow.trigger.WatcherTrigger"
 _LEASE = "windsock-keeper"
 _LEASE_SECONDS = 15.0
 _PURGE_SECONDS = 3600.0
+_CLEARABLE_SECONDS = 86400.0
 _FIRST_ROUND = 2.0
 
 Plan = list[tuple[str, list[WatcherSpec]]]
@@ -194,21 +195,22 @@ class Keeper(threading.Thread):
         self._examined = {(run.dag_id, run.run_id) for run in runs}
 
     def settle_ended_runs(self, log: Log) -> None:
-        """Settle every claim whose run has ended, and give back those whose run is gone."""
+        """Settle claims of ended runs, give back those of deleted runs, resume those of cleared runs."""
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
         from airflow.utils.state import DagRunState
         from sqlalchemy import select, tuple_
 
         open_runs = log.active_runs()
-        if not open_runs:
+        failed_runs = log.failed_runs(since=time.time() - _CLEARABLE_SECONDS)
+        if not open_runs and not failed_runs:
             return
         with create_session() as session:
             states = {
                 (dag_id, run_id): state
                 for dag_id, run_id, state in session.execute(
                     select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(
-                        tuple_(DagRun.dag_id, DagRun.run_id).in_(open_runs)
+                        tuple_(DagRun.dag_id, DagRun.run_id).in_([*open_runs, *failed_runs])
                     )
                 )
             }
@@ -218,6 +220,12 @@ class Keeper(threading.Thread):
                 log.release_run(dag_id, run_id)
             elif state in (DagRunState.SUCCESS, DagRunState.FAILED):
                 log.settle(dag_id, run_id, ok=state == DagRunState.SUCCESS, reason=failure(dag_id, run_id))
+        for dag_id, run_id in failed_runs:
+            state = states.get((dag_id, run_id))
+            if state == DagRunState.SUCCESS:
+                log.settle(dag_id, run_id, ok=True)
+            elif state in (DagRunState.QUEUED, DagRunState.RUNNING):
+                log.reopen(dag_id, run_id)
 
 
 def _plan(dag_id: str, dag: Any) -> Plan:

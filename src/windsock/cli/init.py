@@ -35,11 +35,9 @@ def init(
       windsock init weather
     """
     files = starter_files()
-    if taken := [name for name in files if (directory / name).exists()]:
-        fail(
-            f"{', '.join(str(directory / name) for name in taken)} already there: nothing was written; "
-            "name another directory, or move what is in the way"
-        )
+    if taken := [str(directory / name) for name in files if (directory / name).exists()]:
+        verb = "is" if len(taken) == 1 else "are"
+        fail(f"{', '.join(taken)} {verb} there already: nothing was written; name another directory")
     try:
         for name, content in files.items():
             path = directory / name

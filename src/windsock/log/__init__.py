@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windsock.events import WindsockError
 from windsock.log.base import Log
-from windsock.log.sql import LogError, LogUnavailable
+from windsock.log.transaction import LogError, LogUnavailable
 
 __all__ = ["Log", "LogError", "LogUnavailable", "open_log"]
 

@@ -1,9 +1,9 @@
 """The log contract: the durable place between the world and Airflow.
 
 The log is authoritative for what arrived, who has it and how that ended. Airflow's asset events are only
-wake-up calls. Every method is one transaction, blocking, and safe to call from any thread and process;
-async callers use ``asyncio.to_thread``. A crash at any point leaves the state before or after the method,
-never between.
+wake-up calls. Every method is one transaction (``purge`` is several), blocking, and safe to call from any
+thread and process; async callers use ``asyncio.to_thread``. A crash at any point leaves the state before or
+after the method, never between.
 
 An event, seen from one subscription (a Dag's place in a watcher's events)::
 
@@ -237,7 +237,7 @@ class Log(Protocol):
     def subscriptions(
         self, *, watcher: str | None = None, dag_id: str | None = None, counts: bool = True
     ) -> list[Subscription]:
-        """Every Dag's place. The counts are counted; without them (all 0) the answer costs next to nothing."""
+        """Every Dag's place; without the counts (all 0) the answer costs next to nothing."""
         ...
 
     def wanted(self, source: str) -> bool:
@@ -302,7 +302,17 @@ class Log(Protocol):
         ...
 
     def settle(self, dag_id: str, run_id: str, *, ok: bool, reason: str = "") -> int:
-        """The run ended: its events are done, or return with one more attempt, or are dead; how many."""
+        """The run ended: its events are done, or return with one more attempt, or are dead; how many.
+
+        A run that failed before and succeeded now takes back what no other run has taken.
+        """
+        ...
+
+    def reopen(self, dag_id: str, run_id: str) -> int:
+        """A failed run was cleared and runs again: it has its events back, less those that another run took.
+
+        What its Dag had set aside stays aside. A run that then succeeds is settled as usual.
+        """
         ...
 
     def release_run(self, dag_id: str, run_id: str) -> int:
@@ -314,6 +324,10 @@ class Log(Protocol):
 
     def active_runs(self) -> list[tuple[str, str]]:
         """(dag_id, run_id) of every claim that is not settled."""
+        ...
+
+    def failed_runs(self, *, since: float) -> list[tuple[str, str]]:
+        """(dag_id, run_id) of every claim that was settled as failed or given back since then."""
         ...
 
     # what is known

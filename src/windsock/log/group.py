@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from windsock.events import WindsockError
 from windsock.log.base import Appended, Log, Write
-from windsock.log.sql import LogUnavailable
+from windsock.log.transaction import LogUnavailable
 
 __all__ = ["GroupCommit", "Overloaded"]
 

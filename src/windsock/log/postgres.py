@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from windsock.events import Event
-from windsock.log.sql import LogUnavailable, Row, SqlLog, Transaction, load_queries, migrations
+from windsock.log.sql import SqlLog
+from windsock.log.transaction import LogUnavailable, Row, Transaction, load_queries, migrations
 
 try:
     import psycopg

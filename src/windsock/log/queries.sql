@@ -93,9 +93,9 @@ VALUES (:watcher_id, :seq, :dag_id, :run_id, :stage, :category, :reason, :error,
 SELECT COUNT(*) AS n FROM subscriptions WHERE watcher_id = :watcher_id
 
 -- name: insert_subscription
--- A Dag's new place.
-INSERT INTO subscriptions (watcher_id, dag_id, paused, start_seq, frontier)
-VALUES (:watcher_id, :dag_id, :paused, :start_seq, :start_seq)
+-- A Dag's new place; it counts from the moment that the Dag is known to be scheduled on the asset.
+INSERT INTO subscriptions (watcher_id, dag_id, active, start_seq, frontier)
+VALUES (:watcher_id, :dag_id, 0, :start_seq, :start_seq)
 ON CONFLICT (watcher_id, dag_id) DO NOTHING
 
 -- name: activate_subscription
@@ -183,13 +183,17 @@ SELECT * FROM claims WHERE subscription_id = :subscription_id AND run_id = :run_
 
 -- name: insert_claim
 -- A run takes events.
-INSERT INTO claims (subscription_id, run_id, state, implicit, ranges, claimed_at)
-VALUES (:subscription_id, :run_id, 'active', :implicit, :ranges, :now)
+INSERT INTO claims (subscription_id, run_id, state, implicit, ranges, first_seq, last_seq, claimed_at)
+VALUES (:subscription_id, :run_id, 'active', :implicit, :ranges, :first_seq, :last_seq, :now)
 RETURNING id
 
 -- name: reopen_claim
 -- A run that was settled is running again.
 UPDATE claims SET state = 'active', implicit = 0, settled_at = NULL WHERE id = :claim_id
+
+-- name: resume_claim
+-- A run that failed goes on.
+UPDATE claims SET state = 'active', settled_at = NULL WHERE id = :claim_id
 
 -- name: detach_entries
 -- Events that were set aside out of a claim stay aside when the claim goes.
@@ -214,9 +218,12 @@ ORDER BY e.seq LIMIT :limit
 
 -- name: busy_keys
 -- Keys with an earlier event that is in another run or waits for its retry.
-SELECT DISTINCT e.key FROM entries x JOIN events e ON e.seq = x.seq
-WHERE x.subscription_id = :subscription_id AND e.key IS NOT NULL
-    AND (x.state = 'claimed' OR (x.state = 'pending' AND x.available_at > :now))
+SELECT e.key FROM claims c JOIN entries x ON x.claim_id = c.id JOIN events e ON e.seq = x.seq
+WHERE c.subscription_id = :subscription_id AND c.state = 'active' AND x.state = 'claimed' AND e.key IS NOT NULL
+UNION
+SELECT e.key FROM entries x JOIN events e ON e.seq = x.seq
+WHERE x.subscription_id = :subscription_id AND x.state = 'pending' AND x.available_at > :now
+    AND e.key IS NOT NULL
 
 -- name: insert_entries
 -- Give a subscription its own row for a stretch of fresh events.
@@ -263,6 +270,26 @@ FROM claims c JOIN subscriptions s ON s.id = c.subscription_id JOIN watchers w O
 WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND c.state = 'active'
 ORDER BY w.name {binary} {lock_s}
 
+-- name: ended_claims
+-- The claims of a run that failed or were given back.
+SELECT c.id, c.subscription_id, c.ranges
+FROM claims c JOIN subscriptions s ON s.id = c.subscription_id JOIN watchers w ON w.id = s.watcher_id
+WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND c.state IN ('failed', 'released')
+ORDER BY w.name {binary} {lock_s}
+
+-- name: resume_range
+-- A failed run goes on with what nobody else has taken since, and what was buried with it.
+UPDATE entries SET state = 'claimed', claim_id = :claim_id
+WHERE subscription_id = :subscription_id AND seq >= :first AND seq <= :last
+    AND (state IN ('pending', 'blocked') OR (state = 'dead' AND claim_id = :claim_id AND EXISTS (
+        SELECT 1 FROM dead_letters d WHERE d.seq = entries.seq AND d.dag_id = :dag_id
+            AND d.run_id = :run_id AND d.category = 'poison')))
+
+-- name: forget_poison_range
+-- The dead letters of the events that a failed run goes on with.
+DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND category = 'poison'
+    AND seq >= :first AND seq <= :last
+
 -- name: settle_claim
 -- The run ended.
 UPDATE claims SET state = :state, settled_at = :now WHERE id = :claim_id
@@ -302,7 +329,7 @@ UPDATE entries SET state = 'pending' WHERE subscription_id = :subscription_id AN
 SELECT x.subscription_id, x.state, x.attempts, e.watcher_id, e.body
 FROM entries x JOIN subscriptions s ON s.id = x.subscription_id JOIN events e ON e.seq = x.seq
 JOIN claims c ON c.id = x.claim_id
-WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND x.seq = :seq
+WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND x.seq = :seq {lock_s}
 
 -- name: bury_entry
 -- One event is set aside.
@@ -316,6 +343,11 @@ UPDATE watchers SET dead = dead + :n WHERE id = :watcher_id
 -- Every run that has events and is not settled.
 SELECT DISTINCT s.dag_id, c.run_id FROM claims c JOIN subscriptions s ON s.id = c.subscription_id
 WHERE c.state = 'active' ORDER BY s.dag_id, c.run_id
+
+-- name: failed_runs
+-- Every run whose events went back.
+SELECT DISTINCT s.dag_id, c.run_id FROM claims c JOIN subscriptions s ON s.id = c.subscription_id
+WHERE c.state IN ('failed', 'released') AND c.settled_at >= :since ORDER BY s.dag_id, c.run_id
 
 -- name: dead_letters
 -- The newest dead letters.
@@ -366,7 +398,8 @@ DELETE FROM entries WHERE seq = :seq
 -- name: purge_claims
 -- Forget settled claims whose events are gone.
 DELETE FROM claims WHERE state <> 'active' AND settled_at < :before
-    AND NOT EXISTS (SELECT 1 FROM entries x WHERE x.claim_id = claims.id)
+    AND NOT EXISTS (SELECT 1 FROM entries x WHERE x.subscription_id = claims.subscription_id
+        AND x.seq >= claims.first_seq AND x.seq <= claims.last_seq)
 
 -- name: purge_batches
 -- Forget batches whose events are gone.

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from windsock.events import Event
-from windsock.log.sql import LogUnavailable, Row, SqlLog, Transaction, load_queries, migrations
+from windsock.log.sql import SqlLog
+from windsock.log.transaction import LogUnavailable, Row, Transaction, load_queries, migrations
 
 __all__ = ["SqliteLog"]
 

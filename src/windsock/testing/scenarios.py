@@ -8,8 +8,8 @@
         stage.drop("june.csv", "amount\\n30\\n")
         stage.wait(lambda: stage.returned("report") == [42], "the report")
 
-Files in ``reference/scenarios`` hold them, one file per topic. What a scenario needs beside Airflow (a broker,
-an HTTP server) is a service: it is started before Airflow and gives it environment variables.
+Files in ``reference/scenarios`` hold them, one file per topic. What a scenario needs beside Airflow (a
+broker, an HTTP server) is a service: it is started before Airflow and gives it environment variables.
 
 ::
 
@@ -73,8 +73,8 @@ class Scenario:
     ``name`` is the Dag file's name without its ending and the id of its first Dag; every other Dag of the
     file has that name with a suffix, the key in ``others``. ``events`` is how many the watchers of these Dags
     must have logged, ``dead`` how many dead letters there must be. Before Airflow starts, the folder
-    ``<inbox>/<name without its number>`` is made, unless ``inbox`` is False. ``alone`` scenarios disturb their
-    neighbours, or would be disturbed: they are played when all others are over.
+    ``<inbox>/<name without its number>`` is made, unless ``inbox`` is False. ``alone`` scenarios disturb
+    their neighbours, or would be disturbed: they are played when all others are over.
     """
 
     name: str

@@ -150,7 +150,7 @@ class Stage:
         return [ti for run in self.runs(suffix) for ti in self.api.task_instances(run.dag_id, run.run_id)]
 
     def returned(self, task: str, suffix: str = "") -> list[Any]:
-        """What a task returned in the Dag's successful runs, one value per task instance, oldest run first."""
+        """What a task returned in the Dag's successful runs, one value per task instance, oldest first."""
         good = [run for run in self.runs(suffix) if run.state == "success"]
         return [value for run in good for value in self._returned(run, task)]
 

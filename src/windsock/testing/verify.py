@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -224,7 +226,7 @@ def _play(stage: Stage) -> list[str]:
     """Make it happen, and wait until its runs have ended and nothing is left to do; what went wrong."""
     try:
         for dag_id in stage.scenario.expected:
-            stage.wait(lambda dag_id=dag_id: stage.ready(dag_id), f"{dag_id} to be scheduled")
+            stage.wait(partial(stage.ready, dag_id), f"{dag_id} to have its place in the log")
         stage.scenario.play(stage)
         stage.wait(stage.over, "the runs to end and every event to be settled", _ENDING)
     except Unmet as unmet:
@@ -245,7 +247,11 @@ def _outcome(stage: Stage, seconds: float, problems: list[str]) -> Result:
         unfinished = states.total() - good - failed
         label = f"{dag_id.removeprefix(scenario.name)}: " if len(scenario.expected) > 1 else ""
         expected.append(f"{label}{runs}")
-        said = [f"{good} ok", f"{failed} failed" * bool(failed), f"{unfinished} unfinished" * bool(unfinished)]
+        said = [
+            f"{good} ok",
+            f"{failed} failed" * bool(failed),
+            f"{unfinished} unfinished" * bool(unfinished),
+        ]
         actual.append(label + ", ".join(part for part in said if part))
         if unfinished or not runs.met(good, failed):
             problems.append(f"{dag_id}: expected {runs}, got {actual[-1]}")
@@ -290,7 +296,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="DAG", help="how its name begins; all, if none is given")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--reference", type=Path, default=Path("reference"), help="the library's directory")
-    parser.add_argument("--pictures", type=Path, help="where measurements are written, if not beside the Dags")
+    parser.add_argument(
+        "--pictures", type=Path, help="where measurements are written, if not beside the Dags"
+    )
     options = parser.parse_args(arguments)
     library = Library(options.reference)
     pictures = options.pictures or library.directory
@@ -303,8 +311,6 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         _show(Console(), report)
     if report.ok:
-        import shutil
-
         shutil.rmtree(folder, ignore_errors=True)
     else:
         console.print(f"Airflow's files are kept in {folder}")

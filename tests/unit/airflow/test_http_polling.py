@@ -22,6 +22,7 @@ from airflow._shared.module_loading import import_string
 from airflow.models.trigger import Trigger
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, TaskDeferred
+from airflow.sdk.log import redact
 from airflow.sdk.serde import deserialize, serialize
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -79,9 +80,9 @@ def connection(monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint) -> str:
     return "polled"
 
 
-def polling(endpoint: Endpoint, time: Time, **options: Any) -> HttpPollingTrigger:
+def polling(server: Endpoint, time: Time, **options: Any) -> HttpPollingTrigger:
     """A trigger on the endpoint, on the test's clock."""
-    options = {"endpoint": f"{endpoint.url}/job", "poll_interval": 10, "timeout": 60} | options
+    options = {"endpoint": f"{server.url}/job", "poll_interval": 10, "timeout": 60} | options
     return HttpPollingTrigger(**options, clock=time, sleep=time.sleep)
 
 
@@ -347,6 +348,7 @@ async def test_no_secret_is_shown(
 ) -> None:
     """Secrets are in no log (at DEBUG, httpx's included), no repr, no event, and not in what is stored."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")
     address = f"{endpoint.url.replace('//', '//me:user-info-5a@')}/job?token=in-query-9c"
     endpoint.reply(PENDING, Reply(status=500), Reply(drop=True), READY)
     trigger = polling(endpoint, time, conn_id=connection, headers={"X-Team": "in-headers-1b"})
@@ -360,6 +362,7 @@ async def test_no_secret_is_shown(
         assert secret not in seen
     for secret in (PASSWORD, API_KEY, QUERY_KEY):
         assert secret not in stored
+        assert redact(f"echoed {secret}") == "echoed ***", "Airflow knows it, should anybody else log it"
     assert "windsock.http_polling.failed" in caplog.text
     async with httpx.AsyncClient() as client:
         await client.get(f"{endpoint.url}/mine")

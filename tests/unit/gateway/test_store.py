@@ -9,8 +9,8 @@ import pytest
 from windsock.events import Event
 from windsock.gateway.refusal import Refused
 from windsock.gateway.store import Store
+from windsock.log import LogUnavailable
 from windsock.log.base import Write
-from windsock.log.sql import LogUnavailable
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from windsock.events import Event, WindsockError, dedup_hash
+from windsock.log import LogUnavailable
 from windsock.log.base import Appended, EventQuery, Write
 from windsock.log.group import GroupCommit, Overloaded
-from windsock.log.sql import LogUnavailable
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 

@@ -75,5 +75,5 @@ def test_tuning_does_not_move_the_position() -> None:
 
 def test_a_source_that_cannot_be_imported_is_named() -> None:
     """A wrong dotted path is answered with the path."""
-    with pytest.raises(WindsockError, match="source 'no.such:Thing' cannot be imported"):
+    with pytest.raises(WindsockError, match=r"source 'no\.such:Thing' cannot be imported"):
         make_source("no.such:Thing", {})

@@ -7,6 +7,7 @@ export AIRFLOW_HOME="$PWD/airflow"
 export AIRFLOW__CORE__DAGS_FOLDER="$PWD/dags"
 export AIRFLOW__CORE__LOAD_EXAMPLES=False
 export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
+export AIRFLOW__CORE__PARALLELISM=4
 # Look for new and changed Dags every few seconds. In production Airflow's defaults are wiser.
 export AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL=5
 export AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL=5

@@ -242,3 +242,66 @@ class OutcomeContract(LogScene):
         assert states(log, "fulfil") == {"a": State.CLAIMED, "b": State.DONE}
         log.settle("fulfil", "r2", ok=False)
         assert states(log, "fulfil") == {"a": State.PENDING, "b": State.DONE}
+
+    def test_a_failed_run_that_succeeds_after_all(self, log: Log, clock: VirtualClock) -> None:
+        """Only its failed task was cleared, so it never claims again: its success settles its events."""
+        watch(log, "orders", "fulfil", retry_delay=10.0, max_attempts=2)
+        put(log, "orders", "a", "b")
+        log.claim(["orders"], "fulfil", "r1")
+        log.settle("fulfil", "r1", ok=False)
+        assert log.failed_runs(since=clock()) == [("fulfil", "r1")]
+        assert log.settle("fulfil", "r1", ok=True) == 2
+        assert states(log, "fulfil") == {"a": State.DONE, "b": State.DONE}
+        assert log.failed_runs(since=0.0) == []
+        clock.advance(60)
+        assert log.claim(["orders"], "fulfil", "r2") == []
+
+    def test_a_failed_run_that_runs_again_has_its_events_back(self, log: Log, clock: VirtualClock) -> None:
+        """While a cleared run works, nobody else is given its events; a second failure counts again."""
+        watch(log, "orders", "fulfil", retry_delay=10.0, max_attempts=2)
+        put(log, "orders", "a")
+        log.claim(["orders"], "fulfil", "r1")
+        log.settle("fulfil", "r1", ok=False)
+        assert log.reopen("fulfil", "r1") == 1
+        clock.advance(60)
+        assert log.claim(["orders"], "fulfil", "r2") == []
+        assert log.active_runs() == [("fulfil", "r1"), ("fulfil", "r2")]
+        log.settle("fulfil", "r1", ok=False)
+        assert states(log, "fulfil") == {"a": State.DEAD}
+        assert log.reopen("fulfil", "r1") == 1
+        assert log.dead_letters() == []
+
+    def test_reopening_leaves_what_another_run_took_and_what_was_set_aside(
+        self, log: Log, clock: VirtualClock
+    ) -> None:
+        """A cleared run takes nothing from a run that works, and no event that its Dag did not want."""
+        watch(log, "orders", "fulfil", retry_delay=10.0)
+        _, rejected = put(log, "orders", "a", "b")
+        log.claim(["orders"], "fulfil", "r1")
+        log.dead_letter("fulfil", "r1", rejected, "not ours")
+        log.settle("fulfil", "r1", ok=False)
+        clock.advance(60)
+        assert ids(log.claim(["orders"], "fulfil", "r2")) == ["a"]
+        assert log.reopen("fulfil", "r1") == 0
+        assert log.settle("fulfil", "r1", ok=True) == 0
+        assert states(log, "fulfil") == {"a": State.CLAIMED, "b": State.DEAD}
+        assert [letter.reason for letter in log.dead_letters()] == ["not ours"]
+
+    def test_nothing_is_set_aside_after_the_run_ended(self, log: Log) -> None:
+        """An event that is done cannot become a dead letter."""
+        watch(log, "orders", "fulfil")
+        [seq] = put(log, "orders", "a")
+        log.claim(["orders"], "fulfil", "r1")
+        log.settle("fulfil", "r1", ok=True)
+        with pytest.raises(WindsockError, match="done already"):
+            log.dead_letter("fulfil", "r1", seq, "too late")
+
+    def test_a_claim_alone_is_no_subscription(self, log: Log) -> None:
+        """A Dag that is not scheduled on the asset may claim, but is neither woken nor waited for."""
+        watch(log, "orders")
+        put(log, "orders", "a", "b")
+        assert ids(log.claim(["orders"], "by hand", "r1", limit=1)) == ["a"]
+        [place] = log.subscriptions(dag_id="by hand")
+        assert not place.active
+        assert log.due(["orders"]) == []
+        assert log.backlog(["orders"]) == 0

@@ -90,7 +90,7 @@ CREATE TABLE subscriptions (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     watcher_id BIGINT NOT NULL,
     dag_id TEXT NOT NULL,
-    active INTEGER NOT NULL DEFAULT 1,
+    active INTEGER NOT NULL,
     paused INTEGER NOT NULL DEFAULT 0,
     explicit INTEGER NOT NULL DEFAULT 0,
     start_seq BIGINT NOT NULL,
@@ -110,6 +110,8 @@ CREATE TABLE claims (
     state TEXT NOT NULL,
     implicit INTEGER NOT NULL,
     ranges TEXT NOT NULL,
+    first_seq BIGINT NOT NULL,
+    last_seq BIGINT NOT NULL,
     claimed_at DOUBLE PRECISION NOT NULL,
     settled_at DOUBLE PRECISION,
     UNIQUE (subscription_id, run_id)

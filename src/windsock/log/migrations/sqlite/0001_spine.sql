@@ -91,7 +91,7 @@ CREATE TABLE subscriptions (
     id INTEGER PRIMARY KEY,
     watcher_id INTEGER NOT NULL,
     dag_id TEXT NOT NULL,
-    active INTEGER NOT NULL DEFAULT 1,
+    active INTEGER NOT NULL,
     paused INTEGER NOT NULL DEFAULT 0,
     explicit INTEGER NOT NULL DEFAULT 0,
     start_seq INTEGER NOT NULL,
@@ -111,6 +111,8 @@ CREATE TABLE claims (
     state TEXT NOT NULL,
     implicit INTEGER NOT NULL,
     ranges TEXT NOT NULL,
+    first_seq INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
     claimed_at REAL NOT NULL,
     settled_at REAL,
     UNIQUE (subscription_id, run_id)

@@ -1,0 +1,114 @@
+"""What is known: queries, health, retention."""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from windsock.log.base import DeadRecord, EventQuery, EventRecord, State, WatcherHealth
+from windsock.log.transaction import ALL, SqlPart, event_of
+
+
+class Knowledge(SqlPart):
+    """The part of the log that answers questions and forgets what is old."""
+
+    @abc.abstractmethod
+    def _select(self, where: str) -> str:
+        """The ``list_events`` statement with its conditions."""
+
+    def events(self, query: EventQuery) -> list[EventRecord]:
+        conditions = {
+            "id": "id = :id",
+            "key": "key = :key",
+            "type": "type = :type",
+            "watcher": "watcher = :watcher",
+            "asset": "asset = :asset",
+            "dag_id": "dag_id = :dag_id",
+            "state": "state = :state",
+            "since": "received_at >= :since",
+            "until": "received_at < :until",
+            "before": "seq < :before",
+            "text": "lower({text}) LIKE lower(:text) ESCAPE '!'",
+        }
+        given = {name: value for name, value in msgspec.structs.asdict(query).items() if value is not None}
+        where = " AND ".join(sql for name, sql in conditions.items() if name in given) or "1 = 1"
+        if query.text is not None:
+            escaped = re.sub(r"([!%_])", r"!\1", query.text)
+            given["text"] = f"%{escaped}%"
+        with self._transaction(write=False) as tx:
+            rows = tx.rows(self._select(where), **given)
+            if len(rows) == query.limit > 0:
+                # The page ends with all records of its last event, so that the next one can begin before it.
+                last = rows[-1]["seq"]
+                rows = [row for row in rows if row["seq"] != last]
+                given |= {"last": last, "limit": ALL}
+                rows += tx.rows(self._select(f"{where} AND seq = :last"), **given)
+        return [
+            EventRecord(
+                event=event_of(row),
+                watcher=row["watcher"],
+                asset=row["asset"],
+                received_at=row["received_at"],
+                batch=row["batch"],
+                dag_id=row["dag_id"],
+                state=State(row["state"]),
+                run_id=row["run_id"],
+                attempts=row["attempts"],
+            )
+            for row in rows
+        ]
+
+    def dead_letters(self, *, watcher: str | None = None, limit: int = 100) -> list[DeadRecord]:
+        with self._transaction(write=False) as tx:
+            rows = tx.rows("dead_letters", watcher=watcher or "", limit=limit)
+        return [DeadRecord(**{name: row[name] for name in DeadRecord.__struct_fields__}) for row in rows]
+
+    def backlog(self, watchers: Sequence[str]) -> int:
+        with self._transaction(write=False) as tx:
+            return sum(int(tx.rows("backlog", watcher=name)[0]["n"]) for name in watchers)
+
+    def heartbeat(
+        self, source: str, owner: str, state: str, *, lag: int | None = None, error: str | None = None
+    ) -> None:
+        with self._transaction() as tx:
+            tx.run(
+                "put_heartbeat",
+                source=source,
+                owner=owner,
+                state=state,
+                lag=lag,
+                error=error,
+                now=self._clock(),
+            )
+
+    def health(self) -> list[WatcherHealth]:
+        with self._transaction(write=False) as tx:
+            rows = [
+                {**row, "backlog": tx.rows("backlog", watcher=row["watcher"])[0]["n"]}
+                for row in tx.rows("health")
+            ]
+        return [WatcherHealth(**row) for row in rows]
+
+    def purge(self, *, before: float) -> int:
+        now = self._clock()
+        purged = 0
+        with self._transaction(write=False) as tx:
+            ids = [row["id"] for row in tx.rows("all_watchers")]
+        for watcher_id in ids:
+            while True:
+                with self._transaction() as tx:
+                    rows = tx.rows("purgeable", watcher_id=watcher_id, before=before)
+                    tx.many("purge_event", [{"seq": row["seq"]} for row in rows])
+                    tx.many("purge_entry", [{"seq": row["seq"], "watcher_id": watcher_id} for row in rows])
+                purged += len(rows)
+                if not rows:
+                    break
+        with self._transaction() as tx:
+            tx.run("purge_claims", before=before)
+            tx.run("purge_batches", before=before)
+            tx.run("purge_announcements", before=before)
+            tx.run("purge_dedup", now=now)
+        return purged

@@ -1,0 +1,127 @@
+"""Who is there, and who reads: watchers, subscriptions, leases, cursors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windsock.log.base import Lease, Subscription
+from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
+from windsock.spec import WatcherSpec
+
+
+class Registry(SqlPart):
+    """The part of the log that knows the watchers, the Dags and the readers."""
+
+    def register(self, spec: WatcherSpec, *, source: str, asset: str | None = None) -> None:
+        with self._transaction() as tx:
+            tx.run(
+                "put_watcher",
+                name=spec.name,
+                asset=asset,
+                source=source,
+                spec=msgspec.json.encode(spec).decode(),
+                batch_size=spec.batch.size,
+                batch_bytes=spec.batch.bytes,
+                batch_within=spec.batch.within,
+                batch_quiet=spec.batch.quiet,
+                dedupe=spec.dedupe,
+                ordered=int(spec.key is not None),
+                max_attempts=spec.max_attempts,
+                retry_delay=spec.retry_delay,
+            )
+
+    def watchers(self, *, source: str | None = None, asset: str | None = None) -> list[WatcherSpec]:
+        with self._transaction(write=False) as tx:
+            rows = tx.rows("all_watchers")
+        return [
+            _spec(row) for row in rows if source in (None, row["source"]) and asset in (None, row["asset"])
+        ]
+
+    def watcher(self, name: str) -> WatcherSpec | None:
+        with self._transaction(write=False) as tx:
+            row = tx.row("get_watcher", name=name)
+        return _spec(row) if row else None
+
+    def subscribe(self, watcher: str, dag_id: str, *, paused: bool = False) -> None:
+        with self._transaction() as tx:
+            self._subscribe(tx, watcher, dag_id)
+            row = known(tx.row("get_watcher", name=watcher), watcher)
+            tx.run("activate_subscription", watcher_id=row["id"], dag_id=dag_id, paused=int(paused))
+
+    def _subscribe(self, tx: Transaction, watcher: str, dag_id: str) -> Row:
+        """The Dag's place, made if it is new, held until the end of the transaction."""
+        place = tx.row("get_subscription", watcher=watcher, dag_id=dag_id)
+        if place is None:
+            row = known(tx.row("lock_watcher", name=watcher), watcher)
+            others = tx.rows("count_subscriptions", watcher_id=row["id"])[0]["n"]
+            start = row["last_seq"] if others else 0
+            tx.run("insert_subscription", watcher_id=row["id"], dag_id=dag_id, start_seq=start)
+            place = tx.row("get_subscription", watcher=watcher, dag_id=dag_id)
+        return known(place, watcher)
+
+    def unsubscribe(self, watcher: str, dag_id: str) -> None:
+        with self._transaction() as tx:
+            tx.run("deactivate_subscription", watcher=watcher, dag_id=dag_id)
+
+    def subscriptions(
+        self, *, watcher: str | None = None, dag_id: str | None = None, counts: bool = True
+    ) -> list[Subscription]:
+        with self._transaction(write=False) as tx:
+            rows = tx.rows("all_subscriptions", counts=int(counts))
+        return [
+            Subscription(
+                watcher=row["watcher"],
+                asset=row["asset"],
+                dag_id=row["dag_id"],
+                active=bool(row["active"]),
+                paused=bool(row["paused"]),
+                explicit=bool(row["explicit"]),
+                pending=row["pending"],
+                claimed=row["claimed"],
+                dead=row["dead"],
+            )
+            for row in rows
+            if watcher in (None, row["watcher"]) and dag_id in (None, row["dag_id"])
+        ]
+
+    def wanted(self, source: str) -> bool:
+        with self._transaction(write=False) as tx:
+            row = tx.rows("source_wanted", source=source)[0]
+        return bool(row["active"]) or not row["ever"]
+
+    def acquire(self, name: str, owner: str, ttl: float) -> Lease | None:
+        now = self._clock()
+        with self._transaction() as tx:
+            if tx.run("insert_lease", name=name, owner=owner, expires_at=now + ttl):
+                return Lease(name=name, owner=owner, epoch=1, expires_at=now + ttl)
+            held = known(tx.row("get_lease", name=name), name)
+            if held["expires_at"] > now and held["owner"] != owner:
+                return None
+            lease = Lease(name=name, owner=owner, epoch=held["epoch"] + 1, expires_at=now + ttl)
+            tx.run("update_lease", **msgspec.structs.asdict(lease))
+            return lease
+
+    def renew(self, lease: Lease, ttl: float) -> Lease:
+        with self._transaction() as tx:
+            check_lease(tx, lease)
+            renewed = msgspec.structs.replace(lease, expires_at=self._clock() + ttl)
+            tx.run("update_lease", **msgspec.structs.asdict(renewed))
+            return renewed
+
+    def release(self, lease: Lease) -> None:
+        with self._transaction() as tx:
+            held = tx.row("get_lease", name=lease.name)
+            if held and held["epoch"] == lease.epoch:
+                ended = msgspec.structs.replace(lease, owner="", expires_at=0.0)
+                tx.run("update_lease", **msgspec.structs.asdict(ended))
+
+    def cursor(self, source: str) -> dict[str, Any] | None:
+        with self._transaction(write=False) as tx:
+            row = tx.row("get_cursor", source=source)
+        return msgspec.json.decode(row["cursor"]) if row and row["cursor"] else None
+
+
+def _spec(row: Row) -> WatcherSpec:
+    return msgspec.json.decode(row["spec"], type=WatcherSpec)
