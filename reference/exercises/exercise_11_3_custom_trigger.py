@@ -1,18 +1,18 @@
 """Exercise 11.3 Custom Trigger
 
-A partner exports a table for us: the export is ordered elsewhere, takes hours, and then drops its parts into a
-folder. Two tasks wait for it, and hold no worker while they do.
+A partner exports a table for us. That takes hours; then the parts are dropped into a folder, one by one. Two
+tasks wait for it, and hold no worker while they do.
 
-- API polling trigger: ``HttpPollingOperator`` defers to ``HttpPollingTrigger``. The path into the JSON answer is
-  ``response_check``; the partner's address and token are in the Connection ``partner``.
+- API polling trigger: ``HttpPollingOperator`` defers to ``HttpPollingTrigger``. ``response_check`` is the path
+  into the JSON answer; the partner's address and token are in the Connection ``partner``.
 - Deferrable operator: it asks at once; if the export is done already, no trigger is needed. Otherwise its
   ``execute_complete`` gets the trigger's event, and the task's result is the endpoint's answer.
-- File pattern trigger: ``FilePatternSensor`` defers to ``FilePatternTrigger`` until as many parts are there as
-  the answer said, each untouched for 5 seconds.
+- File pattern trigger: ``FilePatternSensor`` defers to ``FilePatternTrigger`` until both parts are there, each
+  untouched for 5 seconds.
 - Errors: a timeout says what was last seen; 404 or 401 fails at once with a hint; a partner who is away for a
-  while, or overloaded, is only asked again.
+  while, or overloaded, is asked again.
 
-The timeout is a deadline that is fixed when the task begins, so a restarted triggerer goes on with what is left.
+The timeout is a deadline, fixed when the task begins: a restarted triggerer goes on with what is left of it.
 """
 
 from __future__ import annotations

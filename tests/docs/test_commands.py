@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import typer
-from docs.pages import ROOT, inline_code, pages, typed
 
+from docs.pages import ROOT, inline_code, pages, typed
 from windsock.cli import app
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -17,12 +17,9 @@ PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relat
 def named(page: Path, program: str) -> list[tuple[str, list[str]]]:
     """What the page calls of a program: (command, its --options)."""
     calls = [*inline_code(page), *(line.command for line in typed(page))]
-    found = []
-    for call in calls:
-        for part in re.split(r"&&|\|", call):
-            if match := re.match(rf"\s*{program} ([a-z][a-z-]*)(.*)", part):
-                found.append((match[1], re.findall(r"(?<!\S)--[a-z-]+", match[2])))
-    return found
+    parts = [part for call in calls for part in re.split(r"&&|\|", call)]
+    found = [re.match(rf"\s*{program} ([a-z][a-z-]*)(.*)", part) for part in parts]
+    return [(match[1], re.findall(r"(?<!\S)--[a-z-]+", match[2])) for match in found if match]
 
 
 @PAGES

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
 from docs.pages import ROOT, anchors, links, pages
 
 

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import configparser
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
 
-import msgspec
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from docs.pages import ROOT, Block, blocks, pages
 
+from docs.pages import ROOT, Block, blocks, pages
 from windsock.airflow.provider import get_provider_info
 from windsock.cli.init import starter_files
-from windsock.events import Event
-from windsock.sources.base import Cursor, Delivery, Source
+from windsock.sources import make_source
+from windsock.sources.base import Cursor, Source
 from windsock.testing.sources import Reader
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "README.md"
+
+TICK_IMPORTS = """
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+
+from windsock.events import Event
+from windsock.sources.base import Cursor, Delivery
+"""
+"""What the page leaves out of its example."""
 
 
 def snippets(language: str) -> list[Block]:
@@ -48,7 +57,7 @@ def load(path: Path) -> DagBag:
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
 def test_python_compiles_and_is_run_somewhere(block: Block) -> None:
-    """A Python block is valid, and is a Dag, a source or a file of the starter: one of these tests runs it."""
+    """A Python block is valid, and a Dag, a source or a file of the starter: one of these tests runs it."""
     compile(block.text, str(block), "exec")
     assert shows_a_dag(block) or shows_a_source(block) or block.title in starter_files()
 
@@ -72,7 +81,7 @@ def test_the_first_example_of_the_readme() -> None:
     assert "fulfil()" in first.text
 
 
-@pytest.mark.parametrize("block", [block for block in snippets("python") if block.title], ids=str)
+@pytest.mark.parametrize("block", [block for block in PYTHON if block.title], ids=str)
 def test_titled_blocks_are_the_starters_files(block: Block) -> None:
     """A block with a file's name shows that file of the starter project, to the letter."""
     assert block.title is not None
@@ -85,19 +94,14 @@ def test_the_tutorial_shows_the_starters_python() -> None:
     assert shown == {name for name in starter_files() if name.endswith(".py")}
 
 
-async def test_the_source_in_contributing_ticks() -> None:
+async def test_the_source_in_contributing_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CONTRIBUTING's TickSource keeps the source's protocol, ticks twice, and goes on from its cursor."""
     (block,) = filter(shows_a_source, blocks(ROOT / "CONTRIBUTING.md", "python"))
-    scope: dict[str, Any] = {
-        "__name__": "tick",
-        **{"asyncio": asyncio, "msgspec": msgspec, "Annotated": Annotated, "AsyncIterator": AsyncIterator},
-        **{"Cursor": Cursor, "Delivery": Delivery, "Event": Event},
-    }
-    exec(compile(block.text, str(block), "exec"), scope)
-    kind = scope["TickSource"]
+    (tmp_path / "tick_of_contributing.py").write_text(TICK_IMPORTS + block.text)
+    monkeypatch.syspath_prepend(tmp_path)
 
     async def ticks(cursor: Cursor | None) -> Reader:
-        source = kind(msgspec.convert({"every": 0.001}, kind.config))
+        source = make_source("tick_of_contributing:TickSource", {"every": 0.001})
         assert isinstance(source, Source)
         await source.connect(cursor)
         reader = Reader(source)

@@ -19,7 +19,12 @@ from windsock.testing.stack import AirflowStack
 
 DAGS = Path(__file__).parent / "dags"
 POLLED_SECRETS = ("polled-password-8f2c", "polled-api-key-51d0")
-"""Password and header of the Connection ``polled``."""
+POLLED = {
+    "conn_type": "http",
+    "password": POLLED_SECRETS[0],
+    "extra": {"headers": {"X-Api-Key": POLLED_SECRETS[1]}},
+}
+"""A Connection with secrets that must reach an endpoint and no log."""
 
 
 @dataclass
@@ -94,6 +99,7 @@ def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Fi
         database=airflow_url,
         config={
             "AIRFLOW__WINDSOCK__LOG_URL": log_url,
+            "AIRFLOW_CONN_POLLED": json.dumps(POLLED),
             "PYTHONPATH": str(folder / "dags"),  # the triggerer imports a trigger by its module
             "WINDSOCK_TEST_LEDGER": str(folder / "ledger"),
             "WINDSOCK_TEST_INBOX": str(folder / "inbox"),
