@@ -14,8 +14,8 @@ help:  ## what there is
 		|| (echo "Windsock needs Python 3.11, 3.12 or 3.13: make $(MAKECMDGOALS) PYTHON=python3.12" && exit 1)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
-	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@$(BIN)/uv pip sync --system-certs --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
+	@$(BIN)/uv pip install --system-certs --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
 demo: .venv/.ready  ## a real Airflow with Windsock: files and webhooks start runs (ARGS="--once --json")
