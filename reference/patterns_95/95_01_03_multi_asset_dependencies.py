@@ -50,7 +50,7 @@ def multi_asset_dependencies() -> None:
     @task
     def complete(triggering_asset_events: Any) -> bool:
         """Whether prices and stock have both changed."""
-        return {prices, stock} <= {asset for asset, updates in triggering_asset_events.items() if updates}
+        return all(triggering_asset_events.get(asset) for asset in (prices, stock))
 
     @task
     def rebuild(everything: bool) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from windsock.pipeline import Pipeline
 from windsock.sources import Delivery, make_source
 from windsock.spec import WatcherSpec
 
-__all__ = ["Runner", "RunnerSettings", "writes_for"]
+__all__ = ["Runner", "RunnerSettings", "join_writes", "writes_for"]
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
         outcome = pipeline.run(events)
     except Exception as error:
         if len(events) > 1:
-            return _join([writes_for(pipeline, [event]) for event in events], dead)
+            return join_writes(pipeline.spec.name, [writes_for(pipeline, [event]) for event in events], dead)
         logger.exception("windsock.pipeline.failed watcher=%s", pipeline.spec.name)
         letters = [
             DeadLetter(
@@ -259,9 +259,10 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
     )
 
 
-def _join(writes: Sequence[Write], dead: Sequence[DeadLetter]) -> Write:
+def join_writes(watcher: str, writes: Sequence[Write], dead: Sequence[DeadLetter] = ()) -> Write:
+    """Several writes to one watcher as one, so that they are stored together or not at all."""
     return Write(
-        watcher=writes[0].watcher,
+        watcher=watcher,
         events=[event for write in writes for event in write.events],
         dedup=[digest for write in writes for digest in write.dedup],
         bodies=[body for write in writes for body in write.bodies],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -32,10 +33,10 @@ def init(
     \b
     Examples:
       windsock init
-      windsock init weather
+      windsock init kites
     """
     files = starter_files()
-    if taken := [str(directory / name) for name in files if (directory / name).exists()]:
+    if taken := [str(directory / name) for name in files if os.path.lexists(directory / name)]:
         verb = "is" if len(taken) == 1 else "are"
         fail(f"{', '.join(taken)} {verb} there already: nothing was written; name another directory")
     try:

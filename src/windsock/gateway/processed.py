@@ -12,7 +12,7 @@ from fastapi import Response
 from windsock.gateway.intake import Intake
 from windsock.log.base import Appended, Write
 from windsock.pipeline import Pipeline
-from windsock.runner import writes_for
+from windsock.runner import join_writes, writes_for
 
 __all__ = ["Processed"]
 
@@ -32,15 +32,7 @@ class Processed:
 
     def write(self, watcher: str) -> Write:
         """Everything in one write, so that a request is stored whole or not at all."""
-        return Write(
-            watcher=watcher,
-            events=[event for verdict in self.verdicts for event in verdict.events],
-            dedup=[digest for verdict in self.verdicts for digest in verdict.dedup],
-            bodies=[body for verdict in self.verdicts for body in verdict.bodies],
-            dead=[*self.intake.dead, *(letter for verdict in self.verdicts for letter in verdict.dead)],
-            filtered=sum(verdict.filtered for verdict in self.verdicts),
-            flush=any(verdict.flush for verdict in self.verdicts),
-        )
+        return join_writes(watcher, self.verdicts, self.intake.dead)
 
     def response(self, appended: Appended) -> Response:
         """202 if anything new was stored, else 200; one result, or a list of them for a batch."""
