@@ -70,10 +70,10 @@ class SignalSource:
 
     def __init__(self, config: DoorConfig) -> None:
         self._door = Path(config.door)
-        self._after = 0
+        self._after = -1
 
     async def connect(self, cursor: Cursor | None) -> None:
-        self._after = cursor["n"] if cursor else 0
+        self._after = cursor["n"] if cursor else -1
 
     async def read(self) -> AsyncIterator[Delivery]:
         async for n, made in signals(self._door, self._after):

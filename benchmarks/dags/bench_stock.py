@@ -24,7 +24,7 @@ class StockSignalTrigger(BaseEventTrigger):
         return "bench_stock.StockSignalTrigger", {"door": self.door}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        async for n, made in signals(Path(self.door), 0):
+        async for n, made in signals(Path(self.door), -1):
             yield TriggerEvent({"n": n, "made": made})
 
 

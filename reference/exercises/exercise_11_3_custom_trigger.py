@@ -3,12 +3,12 @@
 A partner exports a table for us. That takes hours; then the parts are dropped into a folder, one by one. Two
 tasks wait for it, and hold no worker while they do.
 
-- API polling trigger: ``HttpPollingOperator`` defers to ``HttpPollingTrigger``. ``response_check`` is the path
+- API polling trigger: ``HttpPollingOperator`` defers to ``HttpPollingTrigger``. ``response_check`` is a path
   into the JSON answer; the partner's address and token are in the Connection ``partner``.
 - Deferrable operator: it asks at once; if the export is done already, no trigger is needed. Otherwise its
   ``execute_complete`` gets the trigger's event, and the task's result is the endpoint's answer.
-- File pattern trigger: ``FilePatternSensor`` defers to ``FilePatternTrigger`` until both parts are there, each
-  untouched for 5 seconds.
+- File pattern trigger: ``FilePatternSensor`` defers to ``FilePatternTrigger`` until both parts are there and
+  have rested for 5 seconds.
 - Errors: a timeout says what was last seen; 404 or 401 fails at once with a hint; a partner who is away for a
   while, or overloaded, is asked again.
 

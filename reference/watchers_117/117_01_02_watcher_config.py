@@ -7,10 +7,10 @@ and a mistake in any of them is refused when the Dag is parsed.
   how old a signature may be; when a run fails its events come back after ``retry_delay``, doubled each
   time, until ``max_attempts`` is reached. ``event["attempt"]`` says how often that has happened.
 - Set up event filtering parameters: ``where`` keeps orders of 100 and more, ``dedupe`` takes an order once
-  a day however often it is sent, ``max_bytes`` caps its size. An order without a total does not match and
-  does not fail the others: it goes to the dead letters.
+  a day however often it is sent, ``max_bytes`` caps its size.
 - Handle watcher metadata extraction: ``key`` is computed from the payload, so that one customer's orders
-  stay in order; ``describe`` reads it with the CloudEvents attributes: type, time and delivery id.
+  stay in order; an order without a customer goes to the dead letters and does not fail the others.
+  ``describe`` reads the key with the CloudEvents attributes: type, time and delivery id.
 - Define watcher-specific connection references: ``conn_id`` names the Airflow Connection whose password
   signs the requests. The secret is in no Dag file and in no log.
 """

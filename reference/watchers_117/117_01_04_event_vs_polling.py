@@ -3,8 +3,9 @@
 One question, "has the order been shipped?", answered three ways side by side. `make verify` plays it and
 writes what it measured to `117_01_04_event_vs_polling.md` and `.svg` beside this file.
 
-- Compare sensor polling vs watcher events: ``polling`` makes two Dags that ask the shop's API every second,
-  with a sensor in ``mode="poke"`` and in ``mode="reschedule"``; ``event_vs_polling`` is told by a webhook.
+- Compare sensor polling vs watcher events: ``polling`` makes two Dags that ask the shop's API every five
+  seconds, with a sensor in ``mode="poke"`` and in ``mode="reschedule"``; ``event_vs_polling`` is told by a
+  webhook.
 - Analyze resource usage differences: a run of ``polling`` exists, and holds a worker while it asks, before
   anything has happened. ``schedule=[shipments]`` has no run and makes no request until then.
 - Evaluate latency characteristics: all three end in ``arrived``, which returns the seconds from the
@@ -48,7 +49,7 @@ def polling(mode: str) -> None:
         doc_md=__doc__,
     )
     def ask() -> None:
-        @task.sensor(poke_interval=1, timeout=600, mode=mode)
+        @task.sensor(poke_interval=5, timeout=600, mode=mode, retries=2)
         def shipped(params: dict[str, Any]) -> PokeReturnValue:
             shop = Connection.get("reference_shop_api")
             url = f"http://{shop.host}:{shop.port}/orders/{params['order']}"

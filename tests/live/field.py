@@ -101,6 +101,7 @@ def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Fi
             "AIRFLOW__WINDSOCK__LOG_URL": log_url,
             "AIRFLOW_CONN_POLLED": json.dumps(POLLED),
             "PYTHONPATH": str(folder / "dags"),  # the triggerer imports a trigger by its module
+            "WINDSOCK_REFERENCE_INBOX": str(folder / "reference"),
             "WINDSOCK_TEST_LEDGER": str(folder / "ledger"),
             "WINDSOCK_TEST_INBOX": str(folder / "inbox"),
             "WINDSOCK_TEST_SIGNAL": str(folder / "signal"),

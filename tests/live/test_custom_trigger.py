@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from live.field import POLLED_SECRETS, Field
 
 pytestmark = pytest.mark.live
 
+EXERCISE = Path(__file__).parents[2] / "reference" / "exercises" / "exercise_11_3_custom_trigger.py"
 RUNNING, DONE = Reply({"jobs": [{"state": "running"}]}), Reply({"jobs": [{"state": "done"}], "rows": 3})
 
 
@@ -38,11 +41,11 @@ def ended(field: Field, dag_id: str, run_id: str) -> Callable[[], bool]:
 
 
 def logged(field: Field, run_id: str) -> str:
-    """What the run's tasks and their triggers logged."""
+    """What the run's tasks and their triggers logged, in the order of time."""
     folders = (field.stack.airflow_home / "logs").rglob(f"run_id={run_id}")
-    return "\n".join(
-        path.read_text() for folder in folders for path in folder.rglob("*.log*") if path.is_file()
-    )
+    files = [path for folder in folders for path in folder.rglob("*.log*") if path.is_file()]
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    return "\n".join(sorted(lines, key=lambda line: str(json.loads(line)["timestamp"])))
 
 
 def test_the_trigger_works_with_the_triggerer_process(field: Field) -> None:
@@ -85,7 +88,7 @@ def test_the_trigger_works_with_the_triggerer_process(field: Field) -> None:
         for asked in endpoint.requests:
             assert asked.headers["Authorization"] == f"Bearer {POLLED_SECRETS[0]}"
             assert asked.headers["X-Api-Key"] == POLLED_SECRETS[1]
-    assert leaks(stack.home) == []
+    assert leaks(stack.home, POLLED_SECRETS) == []
 
 
 def test_the_file_trigger_works_with_the_triggerer_process(field: Field) -> None:
@@ -102,9 +105,32 @@ def test_the_file_trigger_works_with_the_triggerer_process(field: Field) -> None
     assert field.had("waits_for_files") == [[str(folder / "1.part"), str(folder / "deep" / "2.part")]]
 
 
-def leaks(home: Path) -> list[str]:
-    """Files that hold one of the Connection's secrets."""
-    secrets = [secret.encode() for secret in POLLED_SECRETS]
+def test_the_exercise_runs_as_it_is_written(field: Field) -> None:
+    """The solution's Dag waits for its export and then for its parts, with a Connection from Airflow's database."""
+    shutil.copy(EXERCISE, field.folder / "dags")
+    parts, token = field.folder / "reference" / "exports" / "weekly", "partner-token-c2b8"
+    parts.mkdir(parents=True)
+    answers = [Reply({"export": {"steps": [{"state": state}], "rows": 3}}) for state in ("running", "done")]
+    with Endpoint(*answers) as partner:
+        connection = {"connection_id": "partner", "conn_type": "http", "host": partner.url, "password": token}
+        field.stack.api.request("POST", "connections", json=connection)
+        run_id = start(field, EXERCISE.stem, {"export": "weekly"})
+        field.stack.wait_for(
+            lambda: len(partner.requests) == 2, 120, "the operator, then the trigger, to ask"
+        )
+        (parts / "1.csv").write_text("a\nb\n")
+        (parts / "2.csv").write_text("c\n")
+        field.stack.wait_for(ended(field, EXERCISE.stem, run_id), 180, "the run to end")
+        path = f"dags/{EXERCISE.stem}/dagRuns/{run_id}/taskInstances/count/xcomEntries/return_value"
+        counted = field.stack.api.request("GET", path, params={"deserialize": True})
+    assert counted["value"] == {"announced": 3, "came": 3}
+    assert {asked.path for asked in partner.requests} == {"/exports/weekly"}
+    assert {asked.headers["Authorization"] for asked in partner.requests} == {f"Bearer {token}"}
+    assert leaks(field.stack.home, [token]) == []
+
+
+def leaks(home: Path, secrets: Iterable[str]) -> list[str]:
+    """Files that hold one of the secrets."""
     files = [path for path in home.rglob("*") if path.is_file()]
     assert any("attempt=" in path.name for path in files), "there are logs to look at"
-    return [str(path) for path in files if any(secret in path.read_bytes() for secret in secrets)]
+    return [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]

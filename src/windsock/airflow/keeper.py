@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from windsock.airflow import settings
@@ -37,6 +38,7 @@ _LEASE = "windsock-keeper"
 _LEASE_SECONDS = 15.0
 _PURGE_SECONDS = 3600.0
 _CLEARABLE_SECONDS = 86400.0
+_LOOK_BACK_SECONDS = 3600.0
 _FIRST_ROUND = 2.0
 
 Plan = list[tuple[str, list[WatcherSpec]]]
@@ -170,29 +172,35 @@ class Keeper(threading.Thread):
     def claim_for_plain_dags(self, log: Log) -> None:
         """Take for each run of a Dag that does not claim what its asset events announced."""
         from airflow.models.dagrun import DagRun
+        from airflow.sdk import timezone
         from airflow.utils.session import create_session
         from airflow.utils.state import DagRunState
-        from sqlalchemy import select
+        from sqlalchemy import or_, select
         from sqlalchemy.orm import selectinload
 
         plain = {s.dag_id for s in log.subscriptions(counts=False) if s.active and not s.explicit}
         if not plain:
             return
         with create_session() as session:
-            runs = session.scalars(
-                select(DagRun)
-                .where(DagRun.dag_id.in_(plain), DagRun.state.in_([DagRunState.QUEUED, DagRunState.RUNNING]))
-                .options(selectinload(DagRun.consumed_asset_events))
+            recent = session.execute(
+                select(DagRun.id, DagRun.dag_id, DagRun.run_id).where(
+                    DagRun.dag_id.in_(plain),
+                    or_(
+                        DagRun.state.in_([DagRunState.QUEUED, DagRunState.RUNNING]),
+                        # A run may begin and end between two rounds, or while no keeper was there.
+                        DagRun.end_date >= timezone.utcnow() - timedelta(seconds=_LOOK_BACK_SECONDS),
+                    ),
+                )
             ).all()
-            found = {
-                (run.dag_id, run.run_id): list(_announced(run.consumed_asset_events))
-                for run in runs
-                if (run.dag_id, run.run_id) not in self._examined
-            }
+            new = [id for id, dag_id, run_id in recent if (dag_id, run_id) not in self._examined]
+            runs = session.scalars(
+                select(DagRun).where(DagRun.id.in_(new)).options(selectinload(DagRun.consumed_asset_events))
+            )
+            found = {(run.dag_id, run.run_id): _announced(run.consumed_asset_events) for run in runs}
         for (dag_id, run_id), reaches in found.items():
-            for watcher, up_to in reaches:
+            for watcher, up_to in reaches.items():
                 log.claim_announced(watcher, dag_id, run_id, up_to)
-        self._examined = {(run.dag_id, run.run_id) for run in runs}
+        self._examined = {(dag_id, run_id) for _, dag_id, run_id in recent}
 
     def settle_ended_runs(self, log: Log) -> None:
         """Settle claims of ended runs, give back those of deleted runs, resume those of cleared runs."""
@@ -246,7 +254,7 @@ def _plan(dag_id: str, dag: Any) -> Plan:
     return plan
 
 
-def _announced(asset_events: Iterable[Any]) -> Iterable[tuple[str, int]]:
+def _announced(asset_events: Iterable[Any]) -> dict[str, int]:
     """watcher → how far the asset events of a run reach."""
     reach: dict[str, int] = {}
     for asset_event in asset_events:
@@ -254,7 +262,7 @@ def _announced(asset_events: Iterable[Any]) -> Iterable[tuple[str, int]]:
         note = payload.get("windsock") if isinstance(payload, dict) else None
         if isinstance(note, dict):
             reach[note["watcher"]] = max(reach.get(note["watcher"], 0), int(note["up_to"]))
-    return reach.items()
+    return reach
 
 
 def run_link(dag_id: str, run_id: str) -> str:

@@ -40,7 +40,7 @@ from windsock.testing.scenarios import Scenario, ServiceMaker, Unmet, load_scena
 from windsock.testing.stack import AirflowStack, StackError
 from windsock.testing.stage import Stage, World
 
-__all__ = ["Report", "Result", "verify"]
+__all__ = ["Outcome", "Report", "Result", "verify"]
 
 _MARK = "WINDSOCK_VERIFY"
 _AT_ONCE = 12
@@ -55,18 +55,25 @@ _CONFIG = {
 }
 
 
+class Outcome(msgspec.Struct, frozen=True):
+    """The runs of one Dag."""
+
+    dag: str
+    runs: int
+    expected: str
+    actual: str
+
+
 class Result(msgspec.Struct, frozen=True):
-    """What became of one reference Dag."""
+    """What became of one reference Dag, and of the others in its file."""
 
     dag: str
     events: int
     """Events that its watchers logged."""
-    runs: int
-    expected: str
-    actual: str
     seconds: float
-    problems: list[str] = []
-    notes: list[str] = []
+    outcomes: list[Outcome]
+    problems: list[str]
+    notes: list[str]
 
     @property
     def ok(self) -> bool:
@@ -219,7 +226,7 @@ def _play_all(world: World, scenarios: Sequence[Scenario], tell: Watching) -> li
     for scenario in scenarios:
         if scenario.alone:
             play(scenario)
-    return [_outcome(stages[name], *played[name]) for name in sorted(played)]
+    return [_result(stages[name], *played[name]) for name in sorted(played)]
 
 
 def _play(stage: Stage) -> list[str]:
@@ -236,46 +243,31 @@ def _play(stage: Stage) -> list[str]:
     return []
 
 
-def _outcome(stage: Stage, seconds: float, problems: list[str]) -> Result:
+def _result(stage: Stage, seconds: float, problems: list[str]) -> Result:
     scenario = stage.scenario
     problems = list(problems)
-    expected, actual, total = [], [], 0
+    outcomes = []
     for dag_id, runs in scenario.expected.items():
         states = Counter(run.state for run in stage.api.runs(dag_id))
-        total += states.total()
         good, failed = states["success"], states["failed"]
         unfinished = states.total() - good - failed
-        label = f"{dag_id.removeprefix(scenario.name)}: " if len(scenario.expected) > 1 else ""
-        expected.append(f"{label}{runs}")
-        said = [
-            f"{good} ok",
-            f"{failed} failed" * bool(failed),
-            f"{unfinished} unfinished" * bool(unfinished),
-        ]
-        actual.append(label + ", ".join(part for part in said if part))
+        said = [f"{good} ok", failed and f"{failed} failed", unfinished and f"{unfinished} unfinished"]
+        outcome = Outcome(dag_id, states.total(), str(runs), ", ".join(part for part in said if part))
+        outcomes.append(outcome)
         if unfinished or not runs.met(good, failed):
-            problems.append(f"{dag_id}: expected {runs}, got {actual[-1]}")
-        for place in stage.log.subscriptions(dag_id=dag_id):
-            if place.pending or place.claimed:
-                problems.append(
-                    f"stranded: {dag_id} has {place.pending} pending and {place.claimed} claimed events of"
-                    f" watcher {place.watcher}"
-                )
+            problems.append(f"runs of {dag_id}: expected {outcome.expected}, got {outcome.actual}")
+        problems += [
+            f"stranded: {dag_id} has {place.pending} pending and {place.claimed} claimed events of watcher"
+            f" {place.watcher}"
+            for place in stage.log.subscriptions(dag_id=dag_id)
+            if place.pending or place.claimed
+        ]
     events, dead = stage.counted()
     if events != scenario.events:
         problems.append(f"expected {scenario.events} events in the log, found {events}")
     if dead != scenario.dead:
         problems.append(f"expected {scenario.dead} dead letters, found {dead}")
-    return Result(
-        scenario.name,
-        events,
-        total,
-        "; ".join(expected),
-        "; ".join(actual),
-        round(seconds, 1),
-        problems,
-        stage.notes,
-    )
+    return Result(scenario.name, events, round(seconds, 1), outcomes, problems, stage.notes)
 
 
 def _left_over(mark: str) -> list[psutil.Process]:
@@ -309,7 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         sys.stdout.write(json.dumps({"ok": report.ok, **msgspec.to_builtins(report)}, indent=1) + "\n")
     else:
-        _show(Console(), report)
+        _show(Console(width=None if sys.stdout.isatty() else 110), report)
     if report.ok:
         shutil.rmtree(folder, ignore_errors=True)
     else:
@@ -338,23 +330,20 @@ def _show(console: Console, report: Report) -> None:
         right = column in ("events in", "runs", "seconds")
         table.add_column(column, justify="right" if right else "left", no_wrap=column == "Dag")
     for result in report.results:
-        table.add_row(
-            result.dag,
-            str(result.events),
-            str(result.runs),
-            result.expected,
-            result.actual,
-            f"{result.seconds:.1f}",
-            "[green]ok[/]" if result.ok else "[red]wrong[/]",
-        )
+        mark = "[green]ok[/]" if result.ok else "[red]wrong[/]"
+        around = (str(result.events), f"{result.seconds:.1f}", mark)
+        for each in result.outcomes:
+            events, seconds, ok = around if each.dag == result.dag else ("", "", "")
+            name = each.dag if each.dag == result.dag else f"  …{each.dag.removeprefix(result.dag)}"
+            table.add_row(name, events, str(each.runs), each.expected, each.actual, seconds, ok)
     console.print(table)
     for result in report.results:
         for note in result.notes:
             console.print(note, markup=False, highlight=False)
         for problem in result.problems:
-            console.print(f"{result.dag}: {problem}", style="red", markup=False)
+            console.print(f"{result.dag}: {problem}", style="red", markup=False, soft_wrap=True)
     for problem in report.problems:
-        console.print(problem, style="red", markup=False)
+        console.print(problem, style="red", markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
