@@ -103,7 +103,6 @@ class Report:
                 "[README](../README.md)."
             ),
             "",
-            *([f"**The run ended early:** {self.error}", ""] if self.error else []),
             "| " + " | ".join(_COLUMNS) + " |",
             "|---|---|---|---:|---|---|",
             *("| " + " | ".join(finding.cells()) + " |" for finding in self.findings),

@@ -10,10 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-
-import psycopg
 
 from windsock.testing.chart import Figures
 from windsock.testing.processes import LOOPBACK
@@ -22,9 +21,7 @@ from windsock.testing.stage import Stage
 
 NAME = "117_01_04_event_vs_polling"
 ORDERS = ("A1", "B2")
-WAYS = {"": "watcher", "_poke": "sensor, poke", "_reschedule": "sensor, reschedule"}
-POKES = 3
-"""So often is the shop asked for each order before anything happens."""
+WAYS = {"": "watcher", "_1s": "sensor, every 1 s", "_10s": "sensor, every 10 s"}
 
 
 class Shop(ThreadingHTTPServer):
@@ -82,23 +79,27 @@ def shop(folder: Path) -> Iterator[Shop]:
     NAME,
     events=len(ORDERS),
     runs=Runs(1, len(ORDERS)),
-    others={"_poke": Runs(2, 2), "_reschedule": Runs(2, 2)},
+    others={"_1s": Runs(2, 2), "_10s": Runs(2, 2)},
     alone=True,
 )
 def event_vs_polling(stage: Stage) -> None:
-    """Two orders are shipped after a while; sensors have asked all the time, the watcher is told."""
+    """Two orders are shipped, one after the other; sensors have asked all the time, the watcher is told."""
     server: Shop = stage.service("shop")
     began = time.time()
     for order in ORDERS:
-        for suffix in ("_poke", "_reschedule"):
+        for suffix in ("_1s", "_10s"):
             stage.trigger(suffix, {"order": order})
-    asking = [(mode, order) for mode in ("poke", "reschedule") for order in ORDERS]
-    stage.wait(lambda: all(server.asked[who] >= POKES for who in asking), "the sensors to have asked a while")
+    asking = [(suffix.removeprefix("_"), order) for suffix in ("_1s", "_10s") for order in ORDERS]
+    stage.wait(lambda: all(server.asked[who] >= 2 for who in asking), "every sensor to have asked twice")
     stage.check(stage.runs() == [], "no run of the watcher's Dag while nothing has happened")
     happened = time.time()
-    server.shipped = dict.fromkeys(ORDERS, happened)
     for order in ORDERS:
-        stage.hook("event_vs_polling", {"order": order, "shipped_at": happened})
+        # Not both at once: a sensor that asks seldom may be lucky or not.
+        asked = server.asked["1s", ORDERS[-1]]
+        server.shipped[order] = time.time()
+        stage.hook("event_vs_polling", {"order": order, "shipped_at": server.shipped[order]})
+        if order != ORDERS[-1]:
+            stage.wait(partial(_asked, server, asked + 5), "five seconds to pass")
     stage.wait(
         lambda: all(len(stage.returned("arrived", suffix)) == len(ORDERS) for suffix in WAYS),
         "both orders to arrive in every way",
@@ -107,46 +108,34 @@ def event_vs_polling(stage: Stage) -> None:
     stage.publish(f"watchers_117/{NAME}.svg", figures.svg())
     stage.publish(
         f"watchers_117/{NAME}.md",
-        f"# {figures.title}\n\n{figures.markdown()}\n![the same as bars]({NAME}.svg)\n\nMeasured by"
-        f" `make verify` on {dt.datetime.now(dt.UTC):%d %B %Y}: two orders, sensors that ask every five seconds.\n",
+        f"# {figures.title}\n\n{figures.markdown()}\n![the same as bars]({NAME}.svg)\n\n"
+        f"Measured by `make verify` on {dt.datetime.now(dt.UTC):%d %B %Y}, on a machine that did other things"
+        " too. Workers are counted until the first shipment, the latency is the median of the two orders.\n",
     )
     stage.notes.append(f"{figures.title}\n{figures.markdown()}")
-    held = dict(zip(WAYS, (values[0] for _, values in figures.rows), strict=True))
-    stage.check(held[""] == 0, "the watcher to hold no worker while nothing has happened")
-    stage.check(0 < held["_reschedule"] < held["_poke"], f"sensors to hold workers, not {held}")
+    held = {label: values[0] for label, values in figures.rows}
+    stage.check(held.pop(WAYS[""]) == 0, "the watcher to hold no worker while nothing has happened")
+    stage.check(all(seconds > 0 for seconds in held.values()), f"sensors to hold workers, not {held}")
+
+
+def _asked(server: Shop, often: int) -> bool:
+    return server.asked["1s", ORDERS[-1]] >= often
 
 
 def _measure(stage: Stage, server: Shop, began: float, happened: float) -> Figures:
     rows = []
     for suffix, label in WAYS.items():
-        held = sum(max(0.0, min(end, happened) - max(start, began)) for start, end in _at_work(stage, suffix))
-        mode = suffix.removeprefix("_")
-        requests = sum(server.asked[mode, order] for order in ORDERS) if mode else len(ORDERS)
+        held = sum(
+            max(0.0, min(task.end_date.timestamp(), happened) - max(task.start_date.timestamp(), began))
+            for task in stage.tasks(suffix)
+            if task.start_date and task.end_date
+        )
+        # The watcher asks nobody: the shop calls, once per order.
+        asked = [server.asked[suffix.removeprefix("_"), order] for order in ORDERS] if suffix else [1, 1]
         latency = statistics.median(stage.returned("arrived", suffix))
-        rows.append((label, [round(held, 1), requests, round(latency, 1)]))
-    waited = happened - began
+        rows.append((label, [round(held, 1), sum(asked), round(latency, 1)]))
     return Figures(
-        f"Waiting {waited:.0f} s for two shipments",
+        f"Waiting {happened - began:.0f} s for the first of two shipments",
         [("workers held while waiting", "worker-seconds"), ("requests made", "count"), ("latency", "s")],
         rows,
     )
-
-
-def _at_work(stage: Stage, suffix: str) -> list[tuple[float, float]]:
-    """When a worker was busy with a task of the Dag; a rescheduled sensor has been so many times."""
-    with psycopg.connect(stage.world.database) as airflow:
-        again = airflow.execute(
-            "SELECT task_instance.id::text, task_reschedule.start_date, task_reschedule.end_date"
-            " FROM task_reschedule JOIN task_instance ON task_instance.id = task_reschedule.ti_id"
-            " WHERE task_instance.dag_id = %s",
-            [stage.dag_id(suffix)],
-        ).fetchall()
-        last = airflow.execute(
-            "SELECT id::text, start_date, end_date FROM task_instance WHERE dag_id = %s"
-            " AND start_date IS NOT NULL AND end_date IS NOT NULL",
-            [stage.dag_id(suffix)],
-        ).fetchall()
-    rested = {task: max(end for other, _, end in again if other == task) for task, _, _ in again}
-    spans = [(start, end) for _, start, end in again]
-    spans += [(max(start, rested.get(task, start)), end) for task, start, end in last]
-    return [(start.timestamp(), end.timestamp()) for start, end in spans]

@@ -9,7 +9,7 @@ from windsock.testing.scenarios import Runs, scenario
 from windsock.testing.stage import Stage
 
 
-@scenario("117_01_01_watcher_basics", events=3, runs=Runs(2, 3))
+@scenario("117_01_01_watcher_basics", events=3, runs=Runs(2, 4))
 def watcher_basics(stage: Stage) -> None:
     """Files are dropped: no run exists before the first one, and each is added up once."""
     stage.check(stage.runs() == [], "no run before there is a file")
@@ -26,7 +26,7 @@ def watcher_basics(stage: Stage) -> None:
     )
 
 
-@scenario("117_01_02_watcher_config", events=4, runs=Runs(1, 4, failed=1), dead=1)
+@scenario("117_01_02_watcher_config", events=4, runs=Runs(1, 5, failed=1), dead=1)
 def watcher_config(stage: Stage) -> None:
     """Signed orders: small and repeated ones start nothing, those of a failed run come back by themselves."""
 
@@ -80,7 +80,7 @@ def asset_with_watcher(stage: Stage) -> None:
 @scenario(
     "117_01_05_watcher_lifecycle",
     events=2,
-    runs=Runs(2, 3),
+    runs=Runs(2, 4),
     others={"_health": Runs(3, 3)},
     inbox=False,
 )

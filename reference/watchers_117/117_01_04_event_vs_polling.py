@@ -3,13 +3,13 @@
 One question, "has the order been shipped?", answered three ways side by side. `make verify` plays it and
 writes what it measured to `117_01_04_event_vs_polling.md` and `.svg` beside this file.
 
-- Compare sensor polling vs watcher events: ``polling`` makes two Dags that ask the shop's API every five
-  seconds, with a sensor in ``mode="poke"`` and in ``mode="reschedule"``; ``event_vs_polling`` is told by a
-  webhook.
-- Analyze resource usage differences: a run of ``polling`` exists, and holds a worker while it asks, before
+- Compare sensor polling vs watcher events: ``polling`` makes two Dags whose sensor asks the shop's API,
+  every second and every ten seconds; ``event_vs_polling`` is told by a webhook.
+- Analyze resource usage differences: a run of ``polling`` exists, holds a worker and keeps asking before
   anything has happened. ``schedule=[shipments]`` has no run and makes no request until then.
 - Evaluate latency characteristics: all three end in ``arrived``, which returns the seconds from the
-  shipment to its own start.
+  shipment to its own start. A sensor trades requests for latency with ``poke_interval``; a watcher need not
+  choose.
 - Choose appropriate approach per use case: ``choose`` says which one to take, and why.
 """
 
@@ -38,22 +38,22 @@ def arrived(order: dict[str, Any]) -> float:
     return time.time() - order["shipped_at"]
 
 
-def polling(mode: str) -> None:
+def polling(every: int) -> None:
     """A Dag that is started for one order and asks until it is shipped."""
 
     @dag(
-        dag_id=f"117_01_04_event_vs_polling_{mode}",
+        dag_id=f"117_01_04_event_vs_polling_{every}s",
         schedule=None,
         params={"order": "A1"},
         tags=TAGS,
         doc_md=__doc__,
     )
     def ask() -> None:
-        @task.sensor(poke_interval=5, timeout=600, mode=mode, retries=2)
+        @task.sensor(poke_interval=every, timeout=600)
         def shipped(params: dict[str, Any]) -> PokeReturnValue:
             shop = Connection.get("reference_shop_api")
             url = f"http://{shop.host}:{shop.port}/orders/{params['order']}"
-            order = httpx.get(url, headers={"User-Agent": mode}, timeout=10).raise_for_status().json()
+            order = httpx.get(url, headers={"User-Agent": f"{every}s"}, timeout=10).raise_for_status().json()
             return PokeReturnValue(is_done=order["shipped_at"] is not None, xcom_value=order)
 
         arrived(shipped())
@@ -79,6 +79,6 @@ def event_vs_polling() -> None:
     arrived.expand(order=order.expand(event=claim(shipments)))
 
 
-polling("poke")
-polling("reschedule")
+polling(every=1)
+polling(every=10)
 event_vs_polling()

@@ -57,10 +57,9 @@ def test_the_trigger_works_with_the_triggerer_process(field: Field) -> None:
     stack = field.stack
     with Endpoint(RUNNING) as endpoint, Endpoint(RUNNING) as never:
         run_id = start(field, "polls_until_done", {"endpoint": f"{endpoint.url}/job?run=1"})
+        stack.wait_for(lambda: len(endpoint.requests) > 2, 120, "the trigger to ask")
         vain_id = start(field, "polls_in_vain", {"endpoint": f"{never.url}/job"})
-        stack.wait_for(
-            lambda: len(endpoint.requests) > 2 and len(never.requests) > 2, 120, "the triggers to ask"
-        )
+        stack.wait_for(lambda: len(never.requests) > 1, 120, "the other trigger to ask")
         assert state(field, "polls_until_done", run_id) == "deferred"
         began = time.time()
 
@@ -106,7 +105,7 @@ def test_the_file_trigger_works_with_the_triggerer_process(field: Field) -> None
 
 
 def test_the_exercise_runs_as_it_is_written(field: Field) -> None:
-    """The solution's Dag waits for its export and then for its parts, with a Connection from Airflow's database."""
+    """The solution's Dag waits for its export, then its parts, with a Connection in Airflow's database."""
     shutil.copy(EXERCISE, field.folder / "dags")
     parts, token = field.folder / "reference" / "exports" / "weekly", "partner-token-c2b8"
     parts.mkdir(parents=True)

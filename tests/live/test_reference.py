@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(folder: Path, postgres: PostgresServer) -> Iterator[Report]:
+def report(folder: Path, postgres: PostgresServer) -> Report:
     """All scenarios, played side by side on one Airflow."""
-    yield verify(LIBRARY, postgres, folder)
+    return verify(LIBRARY, postgres, folder)
 
 
 def test_nothing_is_wrong_around_the_dags(report: Report) -> None:

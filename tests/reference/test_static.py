@@ -143,6 +143,17 @@ def test_scenarios_name_every_dag_of_their_file(name: str, parsed: dict[str, Any
     assert sorted(scenarios[name].expected) == sorted(parsed[name]["dags"])
 
 
+def test_the_scenario_expects_what_the_last_tag_says(name: str, item: Item) -> None:
+    """A `success` has Dags that end well; any other has one that fails, and a remedy that ends well."""
+    scenarios, _ = load_scenarios(LIBRARY.directory / "scenarios")
+    expected = scenarios[name].expected.values()
+    assert any(runs.least for runs in expected)
+    if item.tags[-1] == "success":
+        assert all(runs.least for runs in expected)
+    else:
+        assert any(runs.failed for runs in expected)
+
+
 def test_no_dag_file_is_outside_the_checklists() -> None:
     """Dag folders hold what the checklists name, and nothing else."""
     assert LIBRARY.strays() == []

@@ -23,7 +23,7 @@ from windsock.testing.stack import AirflowStack
 __all__ = ["Stage", "World"]
 
 T = TypeVar("T")
-_PATIENCE = 120.0
+_PATIENCE = 180.0
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,8 @@ def _result(stage: Stage, seconds: float, problems: list[str]) -> Result:
     problems = list(problems)
     outcomes = []
     for dag_id, runs in scenario.expected.items():
-        states = Counter(run.state for run in stage.api.runs(dag_id))
+        ended = [run.state for run in stage.api.runs(dag_id)]
+        states = Counter(ended)
         good, failed = states["success"], states["failed"]
         unfinished = states.total() - good - failed
         said = [f"{good} ok", failed and f"{failed} failed", unfinished and f"{unfinished} unfinished"]
@@ -256,6 +257,8 @@ def _result(stage: Stage, seconds: float, problems: list[str]) -> Result:
         outcomes.append(outcome)
         if unfinished or not runs.met(good, failed):
             problems.append(f"runs of {dag_id}: expected {outcome.expected}, got {outcome.actual}")
+        elif runs.least and ended[-1] != "success":
+            problems.append(f"the last run of {dag_id} did not end well")
         problems += [
             f"stranded: {dag_id} has {place.pending} pending and {place.claimed} claimed events of watcher"
             f" {place.watcher}"

@@ -8,9 +8,9 @@ export AIRFLOW__CORE__DAGS_FOLDER="$PWD/dags"
 export AIRFLOW__CORE__LOAD_EXAMPLES=False
 export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
 export AIRFLOW__CORE__PARALLELISM=4
-# Look for new and changed Dags every few seconds. In production Airflow's defaults are wiser.
-export AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL=5
-export AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL=5
+# Look for new and changed Dags every ten seconds. In production Airflow's defaults are wiser.
+export AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL=10
+export AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL=10
 
 # Everybody is an administrator, so only this machine may call. PORT=9000 . ./env.sh takes another port.
 export AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS=True
