@@ -4,7 +4,7 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports unit contract live soak bench lock format clean
+.PHONY: help demo test check lint types imports unit contract live verify soak bench lock format clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -36,13 +36,16 @@ imports: .venv/.ready
 	$(BIN)/lint-imports
 
 unit: .venv/.ready
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/pytest -q tests/unit tests/docs tests/reference
 
 contract: .venv/.ready  ## the contract suites over memory, SQLite and PostgreSQL, and the property tests
 	$(BIN)/pytest -q tests/contract tests/property
 
 live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison
 	$(BIN)/pytest -q tests/live
+
+verify: .venv/.ready  ## play every reference Dag on a real Airflow (ARGS="117_01_01 --json")
+	@$(BIN)/python -m windsock.testing.verify $(ARGS)
 
 soak: .venv/.ready  ## the long kill test (ARGS="--minutes 10")
 	PYTHONPATH=tests $(BIN)/python -m live.soak $(ARGS)

@@ -48,6 +48,7 @@ def asset_producer() -> None:
         if not good:
             raise AirflowSkipException("nothing to publish")
         path = Path(OUTBOX) / f"{run_id}.json".replace(":", "-")
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(good))
         outlet_events[clean].extra = {
             "path": str(path),

@@ -101,7 +101,7 @@ def event_vs_polling(stage: Stage) -> None:
         if order != ORDERS[-1]:
             stage.wait(partial(_asked, server, asked + 5), "five seconds to pass")
     stage.wait(
-        lambda: all(len(stage.returned("arrived", suffix)) == len(ORDERS) for suffix in WAYS),
+        lambda: all(len(_latencies(stage, suffix)) == len(ORDERS) for suffix in WAYS),
         "both orders to arrive in every way",
     )
     figures = _measure(stage, server, began, happened)
@@ -122,6 +122,10 @@ def _asked(server: Shop, often: int) -> bool:
     return server.asked["1s", ORDERS[-1]] >= often
 
 
+def _latencies(stage: Stage, suffix: str) -> list[float]:
+    return [seconds for run in stage.returned("arrived", suffix) for seconds in run]
+
+
 def _measure(stage: Stage, server: Shop, began: float, happened: float) -> Figures:
     rows = []
     for suffix, label in WAYS.items():
@@ -132,7 +136,7 @@ def _measure(stage: Stage, server: Shop, began: float, happened: float) -> Figur
         )
         # The watcher asks nobody: the shop calls, once per order.
         asked = [server.asked[suffix.removeprefix("_"), order] for order in ORDERS] if suffix else [1, 1]
-        latency = statistics.median(stage.returned("arrived", suffix))
+        latency = statistics.median(_latencies(stage, suffix))
         rows.append((label, [round(held, 1), sum(asked), round(latency, 1)]))
     return Figures(
         f"Waiting {happened - began:.0f} s for the first of two shipments",

@@ -32,9 +32,8 @@ shipments = Asset(
 )
 
 
-@task
-def arrived(order: dict[str, Any]) -> float:
-    """Seconds since the order was shipped."""
+def seconds_since(order: dict[str, Any]) -> float:
+    """How long ago the order was shipped."""
     return time.time() - order["shipped_at"]
 
 
@@ -56,6 +55,10 @@ def polling(every: int) -> None:
             order = httpx.get(url, headers={"User-Agent": f"{every}s"}, timeout=10).raise_for_status().json()
             return PokeReturnValue(is_done=order["shipped_at"] is not None, xcom_value=order)
 
+        @task
+        def arrived(order: dict[str, Any]) -> list[float]:
+            return [seconds_since(order)]
+
         arrived(shipped())
 
     ask()
@@ -73,10 +76,11 @@ def choose(*, inside_a_run: bool, sender_can_call: bool) -> str:
 @dag(dag_id="117_01_04_event_vs_polling", schedule=[shipments], tags=TAGS, doc_md=__doc__)
 def event_vs_polling() -> None:
     @task
-    def order(event: dict[str, Any]) -> dict[str, Any]:
-        return {**event["data"], "advice": choose(inside_a_run=False, sender_can_call=True)}
+    def arrived() -> list[float]:
+        print(choose(inside_a_run=False, sender_can_call=True))
+        return [seconds_since(event.data) for event in claim(shipments)]
 
-    arrived.expand(order=order.expand(event=claim(shipments)))
+    arrived()
 
 
 polling(every=1)

@@ -94,7 +94,9 @@ class Reader:
         if line.command == "airflow standalone":
             self.airflow = self.terminal.leave_running(line.command)
         elif LOOKS.match(line.command):
-            self.wait(lambda: self._shows(line, f"{line.command} --table"), line.command)
+            command = f"{line.command} --table"
+            self.wait(lambda: self._shows(line, f"WINDSOCK_LOG=airflow/windsock.db {command}"), command)
+            assert self._shows(line, command)  # as the page has it: it asks Airflow's configuration, slowly
         else:
             assert self._shows(line, line.command)
 
@@ -138,7 +140,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     reader = Reader(tmp_path_factory.mktemp("tutorial"))
     yield reader
     if reader.airflow is not None:
-        os.killpg(reader.airflow.pid, signal.SIGINT)  # Ctrl-C reaches every process of the terminal
+        if reader.airflow.returncode is None:
+            os.killpg(reader.airflow.pid, signal.SIGINT)  # Ctrl-C reaches every process of the terminal
         reader.airflow.end(10.0)
 
 

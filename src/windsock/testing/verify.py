@@ -35,7 +35,7 @@ from rich.table import Table
 
 from windsock.log import open_log
 from windsock.testing.library import Library
-from windsock.testing.postgres import PostgresServer
+from windsock.testing.postgres import PostgresServer, Unavailable
 from windsock.testing.scenarios import Scenario, ServiceMaker, Unmet, load_scenarios
 from windsock.testing.stack import AirflowStack, StackError
 from windsock.testing.stage import Stage, World
@@ -299,8 +299,12 @@ def main(arguments: list[str] | None = None) -> int:
     pictures = options.pictures or library.directory
     folder = Path(tempfile.mkdtemp(prefix="windsock-verify-"))
     console = Console(stderr=True)
-    with _progress(console, library, options.names) as tell, PostgresServer(durable=False) as postgres:
-        report = verify(library, postgres, folder, names=options.names, pictures=pictures, tell=tell)
+    try:
+        with _progress(console, library, options.names) as tell, PostgresServer(durable=False) as postgres:
+            report = verify(library, postgres, folder, names=options.names, pictures=pictures, tell=tell)
+    except Unavailable as reason:
+        console.print(f"nothing was verified: {reason}", style="red")
+        return 1
     if options.json:
         sys.stdout.write(json.dumps({"ok": report.ok, **msgspec.to_builtins(report)}, indent=1) + "\n")
     else:
