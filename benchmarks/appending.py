@@ -38,7 +38,7 @@ Batches = list[list[Event]]
 
 def measure_append(folder: Path, postgres: PostgresServer, *, quick: bool) -> Iterator[Finding]:
     """Append throughput on both databases, in batches of 1000 and of 100."""
-    rounds, events = (3, 10_000) if quick else (7, 20_000)
+    rounds, events = (3 if quick else 9), 10_000
     for database in TARGETS:
         for size in (1000, 100):
             progress(f"append: {database}, batches of {size}")

@@ -92,12 +92,11 @@ class Report:
     def markdown(self, source: str) -> str:
         """The table for people who read it in the repository."""
         machine = self.machine()
-        kind = "quick" if self.quick else "full"
         lines = [
             "# The latest benchmark",
             "",
             (
-                f"{self.started:%Y-%m-%d}, {kind} run of {self.seconds:.0f} s on {machine['cores']} cores "
+                f"{self.started:%Y-%m-%d}, a run of {self.seconds:.0f} s on {machine['cores']} cores "
                 f"(load {machine['load_before']} before it), Python {machine['python']}, Airflow "
                 f"{machine['airflow']}. Every value is in `{source}`; what is measured and how, in "
                 "[README](../README.md)."

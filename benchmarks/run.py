@@ -52,7 +52,8 @@ def main() -> int:
         raise
     finally:
         report.seconds = time.monotonic() - began
-        _publish(report, save=chosen.only is None and report.error is None, as_json=chosen.json)
+        complete = not chosen.quick and chosen.only is None and report.error is None
+        _publish(report, save=complete, as_json=chosen.json)
     if report.error:
         return 130
     return 0 if all(finding.reached is not False for finding in report.findings) else 1

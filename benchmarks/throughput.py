@@ -21,6 +21,8 @@ __all__ = ["measure_memory", "measure_throughput"]
 TARGET = 100
 _REST_EVENTS = 100
 _WARM_UP = 5000
+_MEMORY_EVENTS = 200_000
+"""The memory target is for so many; a process takes some of them to reach its working size."""
 
 
 def measure_throughput(field: Field, *, quick: bool) -> Iterator[Finding]:
@@ -148,7 +150,8 @@ def _flood(field: Field, events: int) -> _Flood:
         settled = time.time() - began
     _check_count(field, "windsock_flood", total)
     runs = len(field.stack.api.runs("windsock_flood")) - warm
-    return _Flood(logged, settled, runs, samples.finding(f"trigger runner, {events:,} events"))
+    what = f"trigger runner, {events:,} events"
+    return _Flood(logged, settled, runs, samples.finding(what, aimed=events >= _MEMORY_EVENTS))
 
 
 def _webhook_memory(field: Field, *, quick: bool) -> Finding:
@@ -167,7 +170,8 @@ def _webhook_memory(field: Field, *, quick: bool) -> Finding:
         lambda: field.settled("windsock_hooks", before + requests), "the webhooks to settle", every=0.2
     )
     _check_count(field, "windsock_hooks", before + requests)
-    return samples.finding(f"API server, {requests:,} webhooks ({number(rate)}/s, 8 at a time)")
+    what = f"API server, {requests:,} webhooks ({number(rate)}/s, 8 at a time)"
+    return samples.finding(what, aimed=not quick)
 
 
 def _counted(field: Field, dag_id: str) -> int:

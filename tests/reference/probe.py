@@ -37,7 +37,7 @@ class Eye:
             start(thread)
 
         # Python 3.11 has no audit event for threads.
-        threading.Thread.start = seen_start  # type: ignore[method-assign]
+        threading.Thread.start = seen_start  # type: ignore[method-assign, assignment]
 
     def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.open:

@@ -17,6 +17,7 @@ from windsock.testing.airflow_api import ImportFailure
 from windsock.testing.library import Library
 from windsock.testing.postgres import PostgresServer
 from windsock.testing.scenarios import Runs, Scenario, Unmet, load_scenarios
+from windsock.testing.stack import StackTimeout
 from windsock.testing.stage import Stage, World
 
 REFERENCE = Path(__file__).parents[2] / "reference"
@@ -28,22 +29,19 @@ class FakeStage:
     """A stage on which nothing runs: it tells what it is given."""
 
     scenario: Scenario
-    states: dict[str, list[str]]
+    runs: dict[str, list[str]]
     places: list[Any] = field(default_factory=list)
     logged: tuple[int, int] = (1, 0)
     notes: list[str] = field(default_factory=list)
 
     @property
-    def api(self) -> Any:
-        """Airflow's runs."""
-        return SimpleNamespace(
-            runs=lambda dag_id: [SimpleNamespace(state=state) for state in self.states.get(dag_id, [])]
-        )
-
-    @property
     def log(self) -> Any:
         """The Dags' places in the log."""
         return SimpleNamespace(subscriptions=lambda *, dag_id: self.places)
+
+    def states(self, dag_id: str) -> list[str]:
+        """The states of the Dag's runs."""
+        return self.runs.get(dag_id, [])
 
     def counted(self) -> tuple[int, int]:
         """Events and dead letters."""
@@ -183,6 +181,19 @@ def test_an_import_error_is_a_problem() -> None:
     stack = SimpleNamespace(api=api, wait_for=lambda question, *_, **__: question() or pytest.fail("waits"))
     world = cast(World, SimpleNamespace(stack=stack))
     assert verification._load(world, library, scenarios) == [f"{NAME} cannot be imported: ValueError: no"]
+
+
+def test_a_dag_that_airflow_does_not_find_is_a_problem() -> None:
+    """A scenario may expect a Dag that its file does not have."""
+
+    def wait_for(question: Any, *_: Any, **__: Any) -> None:
+        assert not question()
+        raise StackTimeout("waited in vain")
+
+    api = SimpleNamespace(import_errors=list, dags=list)
+    world = cast(World, SimpleNamespace(stack=SimpleNamespace(api=api, wait_for=wait_for)))
+    found = verification._load(world, Library(REFERENCE), {NAME: scenario()})
+    assert found == [f"Airflow finds no Dag {NAME}"]
 
 
 def test_a_leftover_process_is_noticed() -> None:

@@ -21,7 +21,7 @@ class Knowledge(SqlPart):
 
     def events(self, query: EventQuery) -> list[EventRecord]:
         conditions = {
-            "id": "id = :id",
+            "id": "{id}",
             "key": "key = :key",
             "type": "type = :type",
             "watcher": "watcher = :watcher",

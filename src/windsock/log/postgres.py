@@ -101,7 +101,8 @@ class PostgresLog(SqlLog):
             yield _PostgresTransaction(cursor)
 
     def _select(self, where: str) -> str:
-        return _QUERIES["list_events"].replace("{where}", _translate(where).replace("{text}", _TEXT))
+        where = _translate(where.replace("{id}", "id = :id")).replace("{text}", _TEXT)
+        return _QUERIES["list_events"].replace("{where}", where)
 
 
 def _storable(value: Any) -> Any:

@@ -34,8 +34,6 @@ class World:
     log: Log
     folder: Path
     pictures: Path
-    database: str
-    """The address of Airflow's database, for what the REST API does not tell."""
     secret: str
     services: Mapping[str, Any] = field(default_factory=dict)
     """By name."""
@@ -182,10 +180,19 @@ class Stage:
         }
         return watchers <= {place.watcher for place in self.log.subscriptions(dag_id=dag_id) if place.active}
 
+    def states(self, dag_id: str) -> list[str]:
+        """The states of the Dag's runs, oldest first; none for a Dag that Airflow does not know."""
+        try:
+            return [run.state for run in self.api.runs(dag_id)]
+        except ApiError as error:
+            if error.status != httpx.codes.NOT_FOUND:
+                raise
+            return []
+
     def over(self) -> bool:
         """Whether enough runs have ended, none is under way, and no event waits."""
         for dag_id, expected in self.scenario.expected.items():
-            states = [run.state for run in self.api.runs(dag_id)]
+            states = self.states(dag_id)
             good, failed = states.count("success"), states.count("failed")
             if good + failed < len(states) or not expected.reached(good, failed):
                 return False

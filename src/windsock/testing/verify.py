@@ -37,14 +37,14 @@ from windsock.log import open_log
 from windsock.testing.library import Library
 from windsock.testing.postgres import PostgresServer, Unavailable
 from windsock.testing.scenarios import Scenario, ServiceMaker, Unmet, load_scenarios
-from windsock.testing.stack import AirflowStack, StackError
+from windsock.testing.stack import AirflowStack, StackError, StackTimeout
 from windsock.testing.stage import Stage, World
 
 __all__ = ["Outcome", "Report", "Result", "verify"]
 
 _MARK = "WINDSOCK_VERIFY"
 _AT_ONCE = 12
-_LOADING = 240.0
+_LOADING = 120.0
 _ENDING = 120.0
 _CONFIG = {
     "AIRFLOW__CORE__PARALLELISM": "8",
@@ -186,14 +186,16 @@ def _world(
         log = open_log(log_url)
         open_things.callback(log.close)
         pictures = pictures or folder / "pictures"
-        yield World(stack, log, folder, pictures, database, secret, running)
+        yield World(stack, log, folder, pictures, secret, running)
 
 
 def _load(world: World, library: Library, scenarios: Mapping[str, Scenario]) -> list[str]:
-    """Wait until Airflow has parsed every reference Dag; its import errors."""
-    written = library.written()
-    wanted = {dag_id for name in written for dag_id in getattr(scenarios.get(name), "expected", {name: None})}
+    """Wait until Airflow has parsed every reference Dag; which of them it could not, and why."""
+    wanted = {
+        dag_id for name in library.written() if name in scenarios for dag_id in scenarios[name].expected
+    }
     errors: dict[str, str] = {}
+    missing: set[str] = set()
 
     def loaded() -> bool:
         for failure in world.stack.api.import_errors():
@@ -201,10 +203,14 @@ def _load(world: World, library: Library, scenarios: Mapping[str, Scenario]) -> 
             last_line = (failure.stack_trace or "").strip().splitlines()[-1:]
             errors[name] = f"{name} cannot be imported: {' '.join(last_line)}"
         parsed = {dag.dag_id for dag in world.stack.api.dags()}
-        missing = {dag_id for dag_id in wanted - parsed if not any(dag_id.startswith(e) for e in errors)}
+        missing.clear()
+        missing.update(dag_id for dag_id in wanted - parsed if not dag_id.startswith(tuple(errors)))
         return not missing
 
-    world.stack.wait_for(loaded, _LOADING, "the reference Dags to be parsed", every=0.5)
+    try:
+        world.stack.wait_for(loaded, _LOADING + 2 * len(wanted), "the reference Dags to be parsed", every=0.5)
+    except StackTimeout:
+        return [*errors.values(), *(f"Airflow finds no Dag {dag_id}" for dag_id in sorted(missing))]
     return list(errors.values())
 
 
@@ -248,7 +254,7 @@ def _result(stage: Stage, seconds: float, problems: list[str]) -> Result:
     problems = list(problems)
     outcomes = []
     for dag_id, runs in scenario.expected.items():
-        ended = [run.state for run in stage.api.runs(dag_id)]
+        ended = stage.states(dag_id)
         states = Counter(ended)
         good, failed = states["success"], states["failed"]
         unfinished = states.total() - good - failed
