@@ -183,6 +183,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def as_dict(self) -> dict[str, Any]:
         """The event as plain JSON values, as a mapped task sees it; :meth:`from_dict` reads it back."""
         value: dict[str, Any] = msgspec.to_builtins(self)
+        for name in _ALWAYS:
+            value.setdefault(name, getattr(self, name))
         return value
 
     @classmethod
@@ -196,6 +198,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidEvent(f"not an event: {describe(error)}") from error
         return event
 
+
+_ALWAYS = ("time", "subject", "key", "data", "attempt")
+"""What a mapped task may look up without asking whether it is there."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)

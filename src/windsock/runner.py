@@ -46,7 +46,7 @@ class RunnerSettings:
     """How often the lease is renewed, the backlog looked at and health written."""
     backoff: float = 0.5
     """The first wait after a failure; doubles each time."""
-    max_backoff: float = 60.0
+    max_backoff: float = 30.0
     commit: int = 5000
     """The most events that are appended in one transaction."""
 
@@ -102,10 +102,17 @@ class Runner:
                 await asyncio.sleep(self.settings.heartbeat)
         try:
             yield lease
-        finally:
+        except LeaseLost:
+            raise  # the next owner speaks for the source now
+        except BaseException:
             # Best effort: a lease that cannot be given back expires by itself.
             with contextlib.suppress(WindsockError):
-                await asyncio.shield(self._call(self.log.release, lease))
+                await asyncio.shield(self._call(self._leave, lease))
+            raise
+
+    def _leave(self, lease: Lease) -> None:
+        self.log.heartbeat(self.source, self.owner, "stopped", error=self._error)
+        self.log.release(lease)
 
     async def _read(self, lease: Lease) -> AsyncIterator[bool]:
         """Connect, read, append, ack; yields after each commit."""

@@ -223,3 +223,10 @@ def test_a_step_that_breaks_costs_one_event(monkeypatch: pytest.MonkeyPatch) -> 
     assert [event.data["number"] for event in write.events] == [0, 1, 3]
     assert [letter.reason for letter in write.dead] == ["ZeroDivisionError: two"]
     assert "Traceback" in (write.dead[0].error or "")
+
+
+async def test_a_runner_that_is_stopped_says_so(log: SqliteLog, orders: Channel) -> None:
+    """Health tells a reader that was stopped from one that died."""
+    async with running(make_runner(log)):
+        await until(lambda: log.health()[0].state == "running")
+    assert log.health()[0].state == "stopped"

@@ -13,6 +13,7 @@ A mistake in any of them is refused when the Dag is parsed.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 from airflow.sdk import AssetWatcher
@@ -68,6 +69,7 @@ class EventWatcher(AssetWatcher):
         low_water: int | None = None,
         **options: Any,
     ) -> None:
+        options = {name: str(v) if isinstance(v, PurePath) else v for name, v in options.items()}
         limits = {"max_bytes": max_bytes, "high_water": high_water, "low_water": low_water}
         try:
             times = {
