@@ -98,7 +98,8 @@ def open_field(folder: Path, postgres: PostgresServer, name: str) -> Iterator[Fi
         folder / "dags",
         database=airflow_url,
         config={
-            "AIRFLOW__WINDSOCK__LOG_URL": log_url,
+            "AIRFLOW__WINDSOCK__LOG_CONN_ID": "event_log",
+            "AIRFLOW_CONN_EVENT_LOG": log_url,
             "AIRFLOW_CONN_POLLED": json.dumps(POLLED),
             "PYTHONPATH": str(folder / "dags"),  # the triggerer imports a trigger by its module
             "WINDSOCK_REFERENCE_INBOX": str(folder / "reference"),

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from airflow.configuration import AIRFLOW_HOME, conf
 
-from windsock.log import Log, open_log
+from windsock.log import Log, LogUnavailable, open_log
 from windsock.spec import seconds
 
 __all__ = ["get_log", "inline_bytes", "inline_events", "log_url", "retention"]
 
 SECTION = "windsock"
 
-_logs: dict[tuple[int, str], Log] = {}
+_logs: dict[int, Log] = {}
 _lock = threading.Lock()
 
 
@@ -26,23 +26,26 @@ def log_url() -> str:
         return str(url)
     if conn_id := conf.get(SECTION, "log_conn_id", fallback=""):
         from airflow.sdk import Connection
+        from airflow.sdk.exceptions import AirflowException
 
         from windsock.airflow.hooks import log_url_of
 
-        return log_url_of(Connection.get(conn_id))
+        try:
+            return log_url_of(Connection.get(conn_id))
+        except AirflowException as error:
+            raise LogUnavailable(f"[windsock] log_conn_id = {conn_id}: {error}") from error
     return f"sqlite:///{Path(AIRFLOW_HOME) / 'windsock.db'}"
 
 
 def get_log() -> Log:
     """The event log of this process: opened once, and anew after a fork."""
-    url = log_url()
     with _lock:
-        place = (os.getpid(), url)
-        if place not in _logs:
+        process = os.getpid()
+        if process not in _logs:
             _logs.clear()  # what a parent process opened must not be used here
-            _logs[place] = open_log(url)
-            atexit.register(_logs[place].close)
-        return _logs[place]
+            _logs[process] = open_log(log_url())
+            atexit.register(_logs[process].close)
+        return _logs[process]
 
 
 def forget_log() -> None:

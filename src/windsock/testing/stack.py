@@ -347,8 +347,8 @@ class AirflowStack:
                     del again[component]
                     code = self._child(component).returncode
                     self._child(component).end()
-                    self.restarts[component] += 1
                     self._launch(component)
+                    self.restarts[component] += 1
                 log.warning("windsock.stack.restarted component=%s exit=%s", component, code)
 
     def _report(self) -> str:
