@@ -112,6 +112,7 @@ def _row(event: Event) -> Row:
 @contextlib.contextmanager
 def _raw_sqlite(path: Path) -> Iterator[Insert]:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA page_size=8192")
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
         db.execute("PRAGMA cache_size=-16000")
