@@ -97,3 +97,4 @@ async def site() -> AsyncIterator[Site]:
     yield site
     await site.client.aclose()
     await site.app.state.gateway.aclose()
+    site.log.close()
