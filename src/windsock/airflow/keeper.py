@@ -40,6 +40,7 @@ _PURGE_SECONDS = 3600.0
 _CLEARABLE_SECONDS = 86400.0
 _LOOK_BACK_SECONDS = 3600.0
 _FIRST_ROUND = 2.0
+_MAX_PAUSE = 15.0
 
 Plan = list[tuple[str, list[WatcherSpec]]]
 """The assets that a Dag is scheduled on, each with the watchers that the Dag's file attaches to it."""
@@ -63,10 +64,16 @@ class Keeper(threading.Thread):
     def run(self) -> None:
         # The first round waits until the triggerer has forked its runner: no lock of ours is held by then.
         self._stopping.wait(_FIRST_ROUND)
-        while not self._stopping.wait(self._interval):
+        pause = self._interval
+        while not self._stopping.wait(pause):
             try:
                 self.round()
+                pause = self._interval
             except LeaseLost:
+                self._forget()
+            except WindsockError as error:
+                pause = min(pause * 2, _MAX_PAUSE)
+                logger.warning("windsock.keeper.waits retry_in=%.0fs: %s", pause, error)
                 self._forget()
             except Exception:
                 # Whatever the database or the log did, the next round starts from their committed state.
