@@ -42,7 +42,6 @@ from windsock.spec import WatcherSpec
 __all__ = [
     "Announcement",
     "Appended",
-    "Claim",
     "DeadRecord",
     "EventQuery",
     "EventRecord",
@@ -124,16 +123,6 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     """The events themselves when they are few and small, else empty."""
     claims: dict[str, int] = {}
     """How often each woken Dag had claimed when this became due: a later claim makes it stale."""
-
-
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The events that belong to one run."""
-
-    dag_id: str
-    run_id: str
-    state: str
-    """``active``, ``done`` or ``failed``."""
-    events: list[Event]
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
