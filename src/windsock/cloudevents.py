@@ -35,6 +35,7 @@ __all__ = [
     "Parsed",
     "UnsupportedFormat",
     "data_of",
+    "from_attributes",
     "from_batch",
     "from_http",
     "from_structured",
@@ -199,13 +200,17 @@ def _from_binary(headers: Mapping[str, str], body: bytes) -> Event:
     for name, value in headers.items():
         if name.startswith("ce-"):
             attributes[name[3:]] = _unpercent(name[3:], value)
-    content_type = headers.get("content-type") or attributes.get("datacontenttype")
-    attributes["datacontenttype"] = content_type
+    return from_attributes(attributes, headers.get("content-type"), body)
+
+
+def from_attributes(attributes: dict[str, Any], content_type: str | None, body: bytes) -> Event:
+    """The event of a message in binary mode, its attributes by their CloudEvents names without a prefix."""
+    content_type = content_type or attributes.get("datacontenttype")
     try:
         data = data_of(content_type, body)
     except InvalidEvent as error:
         raise InvalidEvent(f"data under content type {content_type!r} is {error}") from error
-    return _event(attributes, data)
+    return _event({**attributes, "datacontenttype": content_type}, data)
 
 
 def _event(attributes: dict[str, Any], data: Any) -> Event:

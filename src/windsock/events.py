@@ -112,6 +112,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str | None = None
     extensions: dict[str, str | int | bool] = {}
     """CloudEvents extension attributes that Windsock does not interpret, kept as they came."""
+    headers: dict[str, str] = {}
+    """What the message carried beside its body: Kafka, AMQP and NATS headers, SQS attributes, as text."""
     seq: int | None = None
     """Position in the log; set on events that come out of the log."""
     attempt: int = 0
@@ -135,6 +137,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         correlation: object = None,
         cause: object = None,
         extensions: Mapping[str, Any] | None = None,
+        headers: Mapping[str, Any] | None = None,
     ) -> Event:
         """Build an event from anything a source can hand over.
 
@@ -164,6 +167,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             correlation=_text("correlation", correlation),
             cause=_text("cause", cause),
             extensions=_extensions(extensions) if extensions else {},
+            headers=_headers(headers) if headers else {},
         )
 
     def encode(self) -> bytes:
@@ -244,6 +248,24 @@ def _bytes(value: bytes | bytearray | memoryview) -> bytes:
         return bytes(value)
     except Exception as error:  # a released buffer, or a subclass's own code
         raise InvalidEvent(f"data cannot be read: {describe(error)}") from error
+
+
+def _headers(values: Mapping[str, Any]) -> dict[str, str]:
+    """Headers as text; what has parts becomes JSON, and a header without a value is left out."""
+    return {
+        clean_text(name): value
+        if type(value) is str and value.isascii() and "\0" not in value
+        else _header(value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _header(value: Any) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return clean_text(_bytes(value).decode("utf-8", "backslashreplace"))
+    plain = normalise(value)
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
 def _extensions(values: Mapping[str, Any]) -> dict[str, str | int | bool]:

@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windsock.connections import Connections
 from windsock.events import Category, DeadLetter, Event, LeaseLost, WindsockError
 from windsock.log.base import Lease, Log, Write
 from windsock.pipeline import Pipeline
@@ -70,6 +71,8 @@ class Runner:
     log: Log
     owner: str
     settings: RunnerSettings = field(default_factory=RunnerSettings)
+    connections: Connections | None = None
+    """Finds the Connections that sources name; without it, the environment."""
     on_append: Callable[[], None] = lambda: None
     """Called after each commit, for whoever announces what was appended."""
     state: str = "standby"
@@ -116,7 +119,7 @@ class Runner:
 
     async def _read(self, lease: Lease) -> AsyncIterator[bool]:
         """Connect, read, append, ack; yields after each commit."""
-        source = make_source(self.kind, self.options)
+        source = make_source(self.kind, self.options, self.connections)
         inbox: asyncio.Queue[Delivery] = asyncio.Queue(maxsize=8)
         tasks: list[asyncio.Task[None]] = []
         try:

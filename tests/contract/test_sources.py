@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from windsock.events import Category, DeadLetter, Event, SourceError
-from windsock.sources.files import FilesConfig, FilesSource
-from windsock.sources.memory import MemoryConfig, MemorySource, channel
-from windsock.testing.sources import MalformedInput, MissingSystem, SourceContract
+from windsock.connections import Connection
+from windsock.events import Category, DeadLetter, Event
+from windsock.sources.memory import channel
+from windsock.testing.sources import MalformedInput, Missing, ReaderProcesses, SourceContract
 
 
-class TestMemory(SourceContract, MalformedInput, MissingSystem):
+class TestMemory(SourceContract, MalformedInput):
     """The in-process channel."""
+
+    kind = "memory"
 
     @pytest.fixture(autouse=True)
     def system(self) -> None:
         self.channel = channel(str(uuid.uuid4()))
 
-    async def make(self) -> MemorySource:
-        return MemorySource(MemoryConfig(channel=self.channel.name))
+    def options(self) -> dict[str, Any]:
+        return {"channel": self.channel.name}
 
     async def produce(self, count: int) -> list[str]:
         events = [Event.make({"n": n}, source="test", type="test.made") for n in range(count)]
@@ -34,18 +36,12 @@ class TestMemory(SourceContract, MalformedInput, MissingSystem):
         self.channel.put(DeadLetter(stage="source", category=Category.INVALID, reason="no JSON", body=b"{"))
         return b"{"
 
-    async def make_missing(self) -> MemorySource:
-        self.channel.fail_next(SourceError("the channel is away: bring it back"))
-        return await self.make()
 
-    async def restore(self) -> None:
-        """The failure was ordered for one connect only."""
-
-
-class TestFiles(SourceContract, MissingSystem):
+class TestFiles(SourceContract, ReaderProcesses, Missing):
     """A directory of files, remembered by watermark."""
 
-    options: dict[str, tuple[str, ...]] = {}
+    kind = "files"
+    more: dict[str, Any] = {}
 
     @pytest.fixture(autouse=True)
     def system(self, tmp_path: Path) -> None:
@@ -53,9 +49,8 @@ class TestFiles(SourceContract, MissingSystem):
         self.directory.mkdir()
         self.numbers = count()
 
-    async def make(self) -> FilesSource:
-        config = FilesConfig(path=str(self.directory), settle=0.05, rescan=0.2, **self.options)
-        return FilesSource(config)
+    def options(self) -> dict[str, Any]:
+        return {"path": str(self.directory), "settle": 0.05, "rescan": 0.2, **self.more}
 
     async def produce(self, count: int) -> list[str]:
         names = [f"{next(self.numbers):06}" for _ in range(count)]
@@ -68,16 +63,12 @@ class TestFiles(SourceContract, MissingSystem):
     def identity(self, event: Event) -> str:
         return event.subject or ""
 
-    async def make_missing(self) -> FilesSource:
-        os.rmdir(self.directory)
-        return await self.make()
-
-    async def restore(self) -> None:
-        self.directory.mkdir()
+    def missing(self) -> tuple[dict[str, Any], list[Connection]]:
+        return {**self.options(), "path": str(self.directory / "not-there")}, []
 
 
 class TestFilesWithDeletions(TestFiles):
     """A directory of files, remembered one by one because deletions are asked for."""
 
-    options = {"events": ("created", "modified", "deleted")}
+    more = {"events": ["created", "modified", "deleted"]}
     max_cursor = 200_000  # it lists every file, which is why deletions have to be asked for

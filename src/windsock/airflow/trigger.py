@@ -25,6 +25,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from windsock.airflow import settings
+from windsock.airflow.connections import airflow_connection
 from windsock.events import WindsockError
 from windsock.log import Log
 from windsock.log.base import Announcement
@@ -142,6 +143,7 @@ class AnnouncementProducer(SharedStreamProducer):
                 options=self._options,
                 log=log,
                 owner=owner,
+                connections=airflow_connection,
                 on_append=self._appended.set,
             )
             self._reader = asyncio.create_task(runner.run(), name=f"windsock-runner-{self._source}")

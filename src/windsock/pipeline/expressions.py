@@ -2,7 +2,7 @@
 
 An expression sees the event's attributes by their names (``id``, ``source``, ``type``, ``subject``, ``time``,
 ``key``, ``sequence``, ``correlation``, ``cause``, ``datacontenttype``, ``dataschema``, ``data``,
-``extensions``), each also as ``event.id`` and so on::
+``extensions``, ``headers``), each also as ``event.id`` and so on::
 
     type == 'order.created' && data.total > 100
     data.?customer.?tier.orValue('none') in ['gold', 'silver']
@@ -38,7 +38,7 @@ _TYPES: Mapping[str, Any] = {
     "source": cel.Type.STRING,
     "type": cel.Type.STRING,
     "time": cel.Type.TIMESTAMP,
-    **dict.fromkeys((*_DYNAMIC, "data", "extensions"), cel.Type.DYN),
+    **dict.fromkeys((*_DYNAMIC, "data", "extensions", "headers"), cel.Type.DYN),
 }
 _FUNCTION = re.compile(r"\s*([A-Za-z_][\w.]*):([A-Za-z_]\w*)\s*")
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -24,6 +24,10 @@ What every source keeps to, and the contract suite in :mod:`windsock.testing.sou
   with backoff.
 * Two watchers whose options are equal share one reader and one cursor. Options that do not change what is
   read (an interval, a time-out) are listed in the class attribute ``tuning`` and may differ.
+* ``read`` may stand still for as long as the log is behind (backpressure). A source whose broker wants to
+  hear from it meanwhile (a poll interval, a lock, a heartbeat) sees to that by itself.
+* What a system cannot give is stated in the class attribute ``guarantees`` (and so in the capability table
+  of the documentation); the contract suite then proves the weaker promise instead.
 * ``close`` returns promptly, also in the middle of ``read``, and may be called twice.
 """
 
@@ -31,11 +35,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from windsock.events import DeadLetter, Event
 
-__all__ = ["MAX_DELIVERY", "Cursor", "Delivery", "Source"]
+__all__ = ["MAX_DELIVERY", "Cursor", "Delivery", "Guarantees", "Source"]
 
 MAX_DELIVERY = 1000
 """The most events that one delivery may carry."""
@@ -58,11 +64,32 @@ class Delivery:
     dead: Sequence[DeadLetter] = field(default=())
 
 
+class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source promises; a row of the capability table, and what the contract suite holds it to."""
+
+    delivery: Literal["at least once", "at most once"] = "at least once"
+    """At most once: what was read and not yet committed is gone when the reader dies."""
+    order: Literal["all", "key", "none"] = "all"
+    """What keeps its order: everything, events of one key, or nothing."""
+    position: Literal["log", "system", "none"] = "system"
+    """Who knows where to go on: the cursor in the log, the system itself, or nobody."""
+    once: Literal["always", "with id", "never"] = "always"
+    """Whether an event keeps its id when it is delivered again, so that it is stored once: 'with id' when its
+    sender gave it one."""
+    lag: bool = True
+    """Whether the source can tell how much waits."""
+    tested: str = ""
+    """The real servers that the contract suite runs against."""
+    notes: str = ""
+    """What else a user must know, in a sentence or two."""
+
+
 @runtime_checkable
 class Source(Protocol):
     """Reads one system. See the module's docstring for the contract."""
 
     kind: ClassVar[str]
+    guarantees: ClassVar[Guarantees]
 
     async def connect(self, cursor: Cursor | None) -> None:
         """Reach the system and take position; raise SourceError if it cannot be had."""

@@ -50,7 +50,7 @@ from windsock.events import Category, DeadLetter, Event, InvalidEvent, SourceErr
 from windsock.sources._files_changes import Change, Changes
 from windsock.sources._files_memory import Inventory, Watermark
 from windsock.sources._files_tree import Bell, Scan, Tree
-from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery
+from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery, Guarantees
 
 __all__ = ["FilesConfig", "FilesSource"]
 
@@ -125,6 +125,9 @@ class FilesSource:
 
     kind: ClassVar[str] = "files"
     config: ClassVar[type[FilesConfig]] = FilesConfig
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        position="log", tested="a local file system", notes="Ordered by the time of change, then the name."
+    )
     tuning: ClassVar[frozenset[str]] = frozenset({"settle", "rescan"})
 
     def __init__(self, config: FilesConfig) -> None:

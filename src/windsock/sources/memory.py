@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from windsock.events import DeadLetter, Event, SourceError
-from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery
+from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery, Guarantees
 
 __all__ = ["Channel", "MemoryConfig", "MemorySource", "channel"]
 
@@ -158,6 +158,7 @@ class MemorySource:
 
     kind: ClassVar[str] = "memory"
     config: ClassVar[type[MemoryConfig]] = MemoryConfig
+    guarantees: ClassVar[Guarantees] = Guarantees(tested="itself", notes="One process only: for tests.")
 
     def __init__(self, config: MemoryConfig) -> None:
         self._channel = channel(config.channel)

@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from windsock.sources.base import Cursor, Delivery
+from windsock.sources.base import Cursor, Delivery, Guarantees
 
 __all__ = ["WebhookConfig", "WebhookSource"]
 
@@ -116,6 +116,12 @@ class WebhookSource:
 
     kind: ClassVar[str] = "webhook"
     config: ClassVar[type[WebhookConfig]] = WebhookConfig
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        once="with id",
+        lag=False,
+        tested="HTTP requests",
+        notes="The sender is answered after the commit and sends again if it got no answer.",
+    )
 
     def __init__(self, config: WebhookConfig) -> None:
         self.options = config

@@ -1,0 +1,1 @@
+"""Envelopes: what one system wraps around another's event, one file each; pure functions, no network."""

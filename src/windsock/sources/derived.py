@@ -1,0 +1,68 @@
+"""A source on top of another: object stores that notify a queue, change events that travel through Kafka.
+
+The inner source reads, acks and knows its position; the derived one only translates what it delivers. It names
+the inner one by its kind, so that sources still do not know each other::
+
+    class S3Source(Derived):
+        def inner(self): return "sqs", {"conn_id": self.options.conn_id, "queue": ..., "format": "bytes"}
+        def translate(self, event): return [...], []
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from windsock.connections import UsesConnection
+from windsock.events import DeadLetter, Event
+from windsock.sources import make_source
+from windsock.sources.base import MAX_DELIVERY, Cursor, Delivery, Source
+
+__all__ = ["Derived"]
+
+
+class Derived(UsesConnection, ABC):
+    """Reads through another source; see the module's docstring."""
+
+    _source: Source | None = None
+
+    @abstractmethod
+    def inner(self) -> tuple[str, dict[str, Any]]:
+        """The kind and the options of the source to read through."""
+
+    @abstractmethod
+    def translate(self, event: Event) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
+        """What one event of the inner source means: any number of events, and what could not become one."""
+
+    async def connect(self, cursor: Cursor | None) -> None:
+        self._source = make_source(*self.inner(), self.connections)
+        await self._source.connect(cursor)
+
+    async def read(self) -> AsyncIterator[Delivery]:
+        assert self._source is not None, "connect comes before read"
+        async for delivery in self._source.read():
+            for part in self._parts(delivery):
+                yield part
+
+    async def lag(self) -> int | None:
+        return None if self._source is None else await self._source.lag()
+
+    async def close(self) -> None:
+        if self._source is not None:
+            await self._source.close()
+
+    def _parts(self, delivery: Delivery) -> list[Delivery]:
+        """The translated delivery, in parts of the allowed size; the last one carries the cursor and the ack."""
+        events: list[Event] = []
+        dead = list(delivery.dead)
+        for event in delivery.events:
+            made, unreadable = self.translate(event)
+            events += made
+            dead += unreadable
+        chunks = [events[start : start + MAX_DELIVERY] for start in range(0, len(events), MAX_DELIVERY)]
+        letters = [dead[start : start + MAX_DELIVERY] for start in range(0, len(dead), MAX_DELIVERY)]
+        parts = [Delivery(some, dead=few) for some, few in zip_longest(chunks, letters, fillvalue=[])]
+        last = parts.pop() if parts else Delivery([])
+        return [*parts, Delivery(last.events, cursor=delivery.cursor, ack=delivery.ack, dead=last.dead)]
