@@ -1,7 +1,7 @@
 """A source on top of another: object stores that notify a queue, change events that travel through Kafka.
 
-The inner source reads, acks and knows its position; the derived one only translates what it delivers. It names
-the inner one by its kind, so that sources still do not know each other::
+The inner source reads, acks and knows its position; the derived one only translates what it delivers. It
+names the inner one by its kind, so that sources still do not know each other::
 
     class S3Source(Derived):
         def inner(self): return "sqs", {"conn_id": self.options.conn_id, "queue": ..., "format": "bytes"}
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from windsock.connections import UsesConnection
@@ -41,10 +40,10 @@ class Derived(UsesConnection, ABC):
         await self._source.connect(cursor)
 
     async def read(self) -> AsyncIterator[Delivery]:
-        assert self._source is not None, "connect comes before read"
-        async for delivery in self._source.read():
-            for part in self._parts(delivery):
-                yield part
+        if self._source is not None:
+            async for delivery in self._source.read():
+                for part in self._parts(delivery):
+                    yield part
 
     async def lag(self) -> int | None:
         return None if self._source is None else await self._source.lag()
@@ -54,15 +53,17 @@ class Derived(UsesConnection, ABC):
             await self._source.close()
 
     def _parts(self, delivery: Delivery) -> list[Delivery]:
-        """The translated delivery, in parts of the allowed size; the last one carries the cursor and the ack."""
+        """The translated delivery in parts of the allowed size; the last has the cursor and the ack."""
         events: list[Event] = []
         dead = list(delivery.dead)
         for event in delivery.events:
             made, unreadable = self.translate(event)
             events += made
             dead += unreadable
-        chunks = [events[start : start + MAX_DELIVERY] for start in range(0, len(events), MAX_DELIVERY)]
-        letters = [dead[start : start + MAX_DELIVERY] for start in range(0, len(dead), MAX_DELIVERY)]
-        parts = [Delivery(some, dead=few) for some, few in zip_longest(chunks, letters, fillvalue=[])]
-        last = parts.pop() if parts else Delivery([])
+        starts = range(0, max(len(events), len(dead), 1), MAX_DELIVERY)
+        parts = [
+            Delivery(events[start : start + MAX_DELIVERY], dead=dead[start : start + MAX_DELIVERY])
+            for start in starts
+        ]
+        last = parts.pop()
         return [*parts, Delivery(last.events, cursor=delivery.cursor, ack=delivery.ack, dead=last.dead)]
