@@ -27,9 +27,10 @@ from typing import Any
 
 from windsock.connections import Connections
 from windsock.events import Category, DeadLetter, Event, LeaseLost, WindsockError
-from windsock.log.base import Lease, Log, Write
+from windsock.log.base import Beat, Lease, Log, Write
 from windsock.pipeline import Pipeline
-from windsock.sources import Delivery, make_source
+from windsock.pulse import Pulse
+from windsock.sources import Delivery, Source, make_source
 from windsock.spec import WatcherSpec
 
 __all__ = ["Runner", "RunnerSettings", "join_writes", "writes_for"]
@@ -78,6 +79,7 @@ class Runner:
     state: str = "standby"
     _watches: dict[str, _Watch] = field(default_factory=dict)
     _error: str | None = None
+    _lag: int | None = None
     _go: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -123,14 +125,15 @@ class Runner:
         inbox: asyncio.Queue[Delivery] = asyncio.Queue(maxsize=8)
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self._refresh()
-            self.state = "connecting"
+            await self._compile(await self._call(self.log.watchers, source=self.source))
+            self.state, self._lag = "connecting", None
             await source.connect(await self._call(self.log.cursor, self.source))
             self._error = None
             self._go.set()
             tasks = [
                 asyncio.create_task(self._fill(source.read(), inbox), name=f"windsock-read-{self.source}"),
-                asyncio.create_task(self._keep(source, lease), name=f"windsock-keep-{self.source}"),
+                asyncio.create_task(self._keep(lease), name=f"windsock-keep-{self.source}"),
+                asyncio.create_task(self._measure(source), name=f"windsock-lag-{self.source}"),
             ]
             while True:
                 deliveries = await self._next(inbox, tasks)
@@ -173,24 +176,30 @@ class Runner:
             count += len(deliveries[-1].events)
         return deliveries
 
-    async def _keep(self, source: Any, lease: Lease) -> None:
+    async def _keep(self, lease: Lease) -> None:
         """Renew the lease, take up new watchers, hold the water marks, say how it goes."""
+        pulse = Pulse.of(self.log, interval=self.settings.heartbeat, lease=self.settings.lease)
+        beat = Beat(lease=lease, state="running")
+        kept = await pulse.beat(beat, now=True)
         while True:
-            lease = await self._call(self.log.renew, lease, self.settings.lease)
-            await self._refresh()
-            specs = [watch.spec for watch in self._watches.values()]
-            backlog = await self._call(self.log.backlog, [spec.name for spec in specs])
-            if backlog >= min((spec.high_water for spec in specs), default=1):
+            await self._compile(kept.specs)
+            if kept.backlog >= min((spec.high_water for spec in kept.specs), default=1):
                 self._go.clear()
-            elif backlog <= min((spec.low_water for spec in specs), default=1):
+            elif kept.backlog <= min((spec.low_water for spec in kept.specs), default=1):
                 self._go.set()
             self.state = "running" if self._go.is_set() else "paused"
-            await self._heartbeat(lag=await source.lag())
-            await asyncio.sleep(self.settings.heartbeat)
+            changed = self.state != beat.state
+            beat = Beat(lease=lease, state=self.state, lag=self._lag)
+            kept = await pulse.beat(beat, now=changed)
 
-    async def _refresh(self) -> None:
+    async def _measure(self, source: Source) -> None:
+        """Ask the source how much waits there, less often than the heart beats."""
+        while True:
+            self._lag = await source.lag()
+            await asyncio.sleep(self.settings.heartbeat * 3)
+
+    async def _compile(self, specs: Sequence[WatcherSpec]) -> None:
         """Compile the pipelines of the watchers that are new or changed."""
-        specs = await self._call(self.log.watchers, source=self.source)
         self._watches = {
             spec.name: known
             if (known := self._watches.get(spec.name)) and known.spec == spec
@@ -221,11 +230,8 @@ class Runner:
             exc_info=level == logging.ERROR,
         )
         with contextlib.suppress(WindsockError):
-            await self._heartbeat()
+            await self._call(self.log.heartbeat, self.source, self.owner, self.state, error=self._error)
         await asyncio.sleep(wait)
-
-    async def _heartbeat(self, lag: int | None = None) -> None:
-        await self._call(self.log.heartbeat, self.source, self.owner, self.state, lag=lag, error=self._error)
 
     async def _call(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         """The log blocks, the event loop must not."""

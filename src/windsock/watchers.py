@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from windsock.airflow.watchers import EventWatcher, FilesAssetWatcher, WebhookAssetWatcher
+from windsock.airflow import watchers as _watchers
+from windsock.airflow.watchers import *  # noqa: F403 - the names are listed there
 
-__all__ = ["EventWatcher", "FilesAssetWatcher", "WebhookAssetWatcher"]
+__all__ = _watchers.__all__

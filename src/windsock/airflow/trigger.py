@@ -17,9 +17,10 @@ import os
 import socket
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
@@ -54,6 +55,69 @@ class _Station:
 
 
 _stations: dict[str, _Station] = {}
+
+
+class Lookout:
+    """Looks into the log for all producers of an event loop at once, so that quiet ones cost nothing."""
+
+    _lookouts: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Lookout]] = WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._producers: dict[str, AnnouncementProducer] = {}
+        self._changed = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of_this_loop(cls) -> Lookout:
+        """The lookout that the producers of the running event loop share."""
+        return cls._lookouts.setdefault(asyncio.get_running_loop(), cls())
+
+    @contextlib.contextmanager
+    def serving(self, producer: AnnouncementProducer) -> Iterator[None]:
+        """Look for what this producer has to announce, during the block."""
+        self._producers[producer.source] = producer
+        self._changed.set()
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look(), name="windsock-lookout")
+        try:
+            yield
+        finally:
+            if self._producers.get(producer.source) is producer:
+                del self._producers[producer.source]
+            if not self._producers and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    async def _look(self) -> None:
+        """Every tick, and at once after an append: what is due, and who still wants to be read."""
+        pause = _TICK
+        while True:
+            self._changed.clear()
+            producers = list(self._producers.values())
+            waiting = {name: producer for producer in producers for name in producer.waiting()}
+            try:
+                log = await asyncio.to_thread(settings.get_log)
+                announcements, unwanted = await asyncio.to_thread(_due, log, list(waiting))
+                for producer in producers:
+                    await producer.mind_reader(log, producer.source in unwanted, self._changed.set)
+                pause = _TICK
+            except Exception as error:  # noqa: BLE001 - a lookout that ends is events that wait for ever
+                unexpected = not isinstance(error, WindsockError)
+                logger.warning(
+                    "windsock.lookout.failed sources=%d: %s", len(producers), error, exc_info=unexpected
+                )
+                announcements, pause = [], min(pause * 2, _MAX_PAUSE)
+            for announcement in announcements:
+                waiting[announcement.watcher].tell(announcement)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause)
+
+
+def _due(log: Log, watchers: list[str]) -> tuple[list[Announcement], set[str]]:
+    """What is to be announced of these watchers, and the sources that no Dag wants any more."""
+    log.close_batches()
+    due = log.due(watchers, inline=settings.inline_events(), inline_bytes=settings.inline_bytes())
+    return due, log.unwanted()
 
 
 class WatcherTrigger(BaseEventTrigger):
@@ -102,53 +166,45 @@ class AnnouncementProducer(SharedStreamProducer):
 
     def __init__(self, spec: WatcherSpec) -> None:
         self._kind, self._options = spec.kind, spec.options
-        self._source = source_key(spec.kind, spec.options)
-        self._station = _stations.setdefault(self._source, _Station())
+        self.source = source_key(spec.kind, spec.options)
+        self._station = _stations.setdefault(self.source, _Station())
         self._under_way: set[str] = set()
-        self._appended = asyncio.Event()
+        self._due: asyncio.Queue[Announcement] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Announcement, Announcement]]:
         """Announcements, for as long as a trigger listens."""
-        pause = _TICK
-        while True:
-            self._appended.clear()
-            try:
-                log = await asyncio.to_thread(settings.get_log)
-                await self._mind_reader(log)
-                announcements = await asyncio.to_thread(self._due, log)
-                pause = _TICK
-            except WindsockError as error:
-                logger.warning("windsock.announcer.failed source=%s: %s", self._source, error)
-                announcements, pause = [], min(pause * 2, _MAX_PAUSE)
-            for announcement in announcements:
-                self._under_way.add(announcement.watcher)
+        with Lookout.of_this_loop().serving(self):
+            while True:
+                announcement = await self._due.get()
                 yield announcement, announcement
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._appended.wait(), pause)
 
-    def _due(self, log: Log) -> list[Announcement]:
-        log.close_batches()
-        waiting = [name for name in self._station.joined if name not in self._under_way]
-        return log.due(waiting, inline=settings.inline_events(), inline_bytes=settings.inline_bytes())
+    def waiting(self) -> list[str]:
+        """The watchers that may be announced: someone listens, and nothing of theirs is under way."""
+        return [name for name in self._station.joined if name not in self._under_way]
 
-    async def _mind_reader(self, log: Log) -> None:
+    def tell(self, announcement: Announcement) -> None:
+        """Pass an announcement on; the watcher's next one comes after Airflow has answered."""
+        self._under_way.add(announcement.watcher)
+        self._due.put_nowait(announcement)
+
+    async def mind_reader(self, log: Log, unwanted: bool, on_append: Callable[[], None]) -> None:
         """Keep the reader going while a Dag wants its events; a Dag that is gone leaves no reader behind."""
-        wanted = bool(self._station.joined) and await asyncio.to_thread(log.wanted, self._source)
+        wanted = bool(self._station.joined) and not unwanted
         if wanted and (self._reader is None or self._reader.done()):
             owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
             runner = Runner(
-                source=self._source,
+                source=self.source,
                 kind=self._kind,
                 options=self._options,
                 log=log,
                 owner=owner,
                 connections=airflow_connection,
-                on_append=self._appended.set,
+                on_append=on_append,
             )
-            self._reader = asyncio.create_task(runner.run(), name=f"windsock-runner-{self._source}")
+            self._reader = asyncio.create_task(runner.run(), name=f"windsock-runner-{self.source}")
         elif not wanted and self._reader is not None:
-            logger.info("windsock.reader.stopped source=%s: no Dag is scheduled on its assets", self._source)
+            logger.info("windsock.reader.stopped source=%s: no Dag is scheduled on its assets", self.source)
             await self._stop_reader()
 
     async def _stop_reader(self) -> None:

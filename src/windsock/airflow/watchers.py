@@ -7,7 +7,8 @@
     ])
     reports = Asset("reports", watchers=[FilesAssetWatcher(name="reports", path="/in", pattern="*.csv")])
 
-The options that every watcher takes are those of :class:`EventWatcher`; the others are its source's own.
+The options that every watcher takes are those of :class:`EventWatcher`; the others are its source's own: the
+fields of the ``Config`` in the module of that kind, and of its page under ``docs/reference/sources``.
 A mistake in any of them is refused when the Dag is parsed.
 """
 
@@ -23,7 +24,37 @@ from windsock.pipeline import Pipeline
 from windsock.sources import make_source
 from windsock.spec import DEFAULT_BATCH, Batching, SpecError, WatcherSpec, seconds
 
-__all__ = ["EventWatcher", "FilesAssetWatcher", "WebhookAssetWatcher"]
+__all__ = [
+    "APIEndpointWatcher",
+    "AirflowAssetWatcher",
+    "AzureBlobAssetWatcher",
+    "AzureQueueAssetWatcher",
+    "DatabaseTableWatcher",
+    "DebeziumAssetWatcher",
+    "DebeziumEngineAssetWatcher",
+    "EventWatcher",
+    "FilesAssetWatcher",
+    "GcsAssetWatcher",
+    "HttpAssetWatcher",
+    "KafkaAssetWatcher",
+    "KinesisAssetWatcher",
+    "MqttAssetWatcher",
+    "NatsAssetWatcher",
+    "PostgresCdcAssetWatcher",
+    "PostgresNotifyAssetWatcher",
+    "PubSubAssetWatcher",
+    "RabbitMQAssetWatcher",
+    "RedisPubSubAssetWatcher",
+    "RedisStreamAssetWatcher",
+    "S3AssetWatcher",
+    "ServiceBusAssetWatcher",
+    "SftpAssetWatcher",
+    "SqlAssetWatcher",
+    "SqsAssetWatcher",
+    "SqsQueueWatcher",
+    "SseAssetWatcher",
+    "WebhookAssetWatcher",
+]
 
 
 class EventWatcher(AssetWatcher):
@@ -106,16 +137,159 @@ class EventWatcher(AssetWatcher):
         super().__init__(name=name, trigger=WatcherTrigger(spec.as_dict()))
 
 
+class AirflowAssetWatcher(EventWatcher):
+    """Watches runs, tasks and asset events of this or another Airflow."""
+
+    kind = "airflow"
+
+
+class AzureBlobAssetWatcher(EventWatcher):
+    """Watches an Azure Blob container, by Event Grid notifications or by listing."""
+
+    kind = "azure_blob"
+
+
+class AzureQueueAssetWatcher(EventWatcher):
+    """Watches an Azure storage queue."""
+
+    kind = "azure_queue"
+
+
+class DebeziumAssetWatcher(EventWatcher):
+    """Watches Debezium's change events in Kafka."""
+
+    kind = "debezium"
+
+
+class DebeziumEngineAssetWatcher(EventWatcher):
+    """Watches a database's changes, by Debezium's engine in a process of its own."""
+
+    kind = "debezium_engine"
+
+
 class FilesAssetWatcher(EventWatcher):
-    """Watches a directory for files. Options: see :class:`windsock.sources.files.FilesConfig`."""
+    """Watches a directory for files."""
 
     kind = "files"
+
+
+class GcsAssetWatcher(EventWatcher):
+    """Watches a Google Cloud Storage bucket, by Pub/Sub notifications or by listing."""
+
+    kind = "gcs"
+
+
+class HttpAssetWatcher(EventWatcher):
+    """Watches an HTTP endpoint, by polling."""
+
+    kind = "http"
+
+
+class KafkaAssetWatcher(EventWatcher):
+    """Watches Kafka topics."""
+
+    kind = "kafka"
+
+
+class KinesisAssetWatcher(EventWatcher):
+    """Watches a Kinesis stream."""
+
+    kind = "kinesis"
+
+
+class MqttAssetWatcher(EventWatcher):
+    """Watches MQTT topics."""
+
+    kind = "mqtt"
+
+
+class NatsAssetWatcher(EventWatcher):
+    """Watches a NATS JetStream stream."""
+
+    kind = "nats"
+
+
+class PostgresCdcAssetWatcher(EventWatcher):
+    """Watches a PostgreSQL database's changes, by logical decoding."""
+
+    kind = "postgres_cdc"
+
+
+class PostgresNotifyAssetWatcher(EventWatcher):
+    """Watches a PostgreSQL table or channel, woken by NOTIFY."""
+
+    kind = "postgres_notify"
+
+
+class PubSubAssetWatcher(EventWatcher):
+    """Watches a Google Pub/Sub subscription."""
+
+    kind = "pubsub"
+
+
+class RabbitMQAssetWatcher(EventWatcher):
+    """Watches a RabbitMQ queue."""
+
+    kind = "rabbitmq"
+
+
+class RedisPubSubAssetWatcher(EventWatcher):
+    """Watches Redis channels: at most once."""
+
+    kind = "redis_pubsub"
+
+
+class RedisStreamAssetWatcher(EventWatcher):
+    """Watches Redis streams."""
+
+    kind = "redis_stream"
+
+
+class S3AssetWatcher(EventWatcher):
+    """Watches an S3 bucket, by notifications or by listing."""
+
+    kind = "s3"
+
+
+class ServiceBusAssetWatcher(EventWatcher):
+    """Watches an Azure Service Bus queue or subscription."""
+
+    kind = "servicebus"
+
+
+class SftpAssetWatcher(EventWatcher):
+    """Watches a directory on an SFTP server."""
+
+    kind = "sftp"
+
+
+class SqlAssetWatcher(EventWatcher):
+    """Watches a database table."""
+
+    kind = "sql"
+
+
+class SqsAssetWatcher(EventWatcher):
+    """Watches an SQS queue."""
+
+    kind = "sqs"
+
+
+class SseAssetWatcher(EventWatcher):
+    """Watches a stream of server-sent events."""
+
+    kind = "sse"
 
 
 class WebhookAssetWatcher(EventWatcher):
     """Takes webhooks and CloudEvents at ``/windsock/hooks/<name>`` of Airflow's API server.
 
-    Options: see :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default.
+    Options: :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default.
     """
 
     kind = "webhook"
+
+
+APIEndpointWatcher = HttpAssetWatcher
+DatabaseTableWatcher = SqlAssetWatcher
+SqsQueueWatcher = SqsAssetWatcher

@@ -42,9 +42,11 @@ from windsock.spec import WatcherSpec
 __all__ = [
     "Announcement",
     "Appended",
+    "Beat",
     "DeadRecord",
     "EventQuery",
     "EventRecord",
+    "Kept",
     "Lease",
     "Log",
     "State",
@@ -72,6 +74,25 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     epoch: int
     expires_at: float
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reader of a source says of itself, and the lease that it holds."""
+
+    lease: Lease
+    state: str
+    lag: int | None = None
+    error: str | None = None
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader learns in return: it still owns the source, and what it works for."""
+
+    lease: Lease
+    backlog: int
+    """Events of the source's watchers that some active subscription has not settled."""
+    specs: tuple[WatcherSpec, ...]
+    """The watchers of the source; the same objects as long as their definition is the same."""
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,8 +250,8 @@ class Log(Protocol):
         """Every Dag's place; without the counts (all 0) the answer costs next to nothing."""
         ...
 
-    def wanted(self, source: str) -> bool:
-        """Whether a Dag subscribes to a watcher of the source, or none ever did: if not, stop reading."""
+    def unwanted(self) -> set[str]:
+        """Sources that no Dag wants any more: they have subscriptions, and none of them is active."""
         ...
 
     # who reads
@@ -240,6 +261,13 @@ class Log(Protocol):
 
     def renew(self, lease: Lease, ttl: float) -> Lease:
         """Hold the lease longer; raises LeaseLost if it was taken over."""
+        ...
+
+    def beat(self, beats: Sequence[Beat], ttl: float) -> list[Kept | None]:
+        """Renew the leases of all these readers and store how they are, in one transaction.
+
+        None for a lease that was taken over: its reader must stop.
+        """
         ...
 
     def release(self, lease: Lease) -> None:

@@ -24,7 +24,10 @@ class Delivery(Registry):
         now = self._clock()
         announcements = []
         with self._transaction(write=False) as tx:
+            due = {row["name"] for row in tx.rows("due_watchers", now=now)}
             for name in watchers:
+                if name not in due:
+                    continue
                 told = []
                 for place in tx.rows("due_subscriptions", watcher=name, now=now):
                     rows, _ = self._claimable(tx, place, place["closed_seq"], inline + 1, now)

@@ -23,6 +23,10 @@ ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, state = excluded.state,
 -- A lease, held until the end of the transaction.
 SELECT name, owner, epoch, expires_at FROM leases WHERE name = :name {lock}
 
+-- name: all_leases
+-- Every lease, held until the end of the transaction.
+SELECT name, owner, epoch, expires_at FROM leases ORDER BY name {lock}
+
 -- name: insert_lease
 -- The first owner of a lease; loses against another first owner.
 INSERT INTO leases (name, owner, epoch, expires_at) VALUES (:name, :owner, 1, :expires_at)
@@ -130,10 +134,19 @@ SELECT w.name AS watcher, w.asset, s.dag_id, s.active, s.paused, s.explicit,
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 ORDER BY w.name, s.dag_id
 
--- name: source_wanted
--- How many Dags have, and ever had, a place in the events of a source.
-SELECT COUNT(*) AS ever, COALESCE(MAX(s.active), 0) AS active
-FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id WHERE w.source = :source
+-- name: unwanted_sources
+-- Sources that Dags had a place in, all of which are gone.
+SELECT w.source FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
+GROUP BY w.source HAVING MAX(s.active) = 0
+
+-- name: due_watchers
+-- Watchers of which some Dag should be told now if it has something to claim.
+SELECT DISTINCT w.name
+FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
+WHERE s.active = 1 AND s.paused = 0 AND (s.woken_at IS NULL OR s.wake_at <= :now)
+    AND (s.frontier < w.closed_seq OR EXISTS (
+        SELECT 1 FROM entries x
+        WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked') AND x.available_at <= :now))
 
 -- name: due_subscriptions
 -- Dags of a watcher that should be told now if they have something to claim.

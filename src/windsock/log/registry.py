@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from windsock.log.base import Lease, Subscription
+from windsock.log.base import Beat, Kept, Lease, Subscription
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
 from windsock.spec import WatcherSpec
 
@@ -86,10 +88,9 @@ class Registry(SqlPart):
             if watcher in (None, row["watcher"]) and dag_id in (None, row["dag_id"])
         ]
 
-    def wanted(self, source: str) -> bool:
+    def unwanted(self) -> set[str]:
         with self._transaction(write=False) as tx:
-            row = tx.rows("source_wanted", source=source)[0]
-        return bool(row["active"]) or not row["ever"]
+            return {row["source"] for row in tx.rows("unwanted_sources")}
 
     def acquire(self, name: str, owner: str, ttl: float) -> Lease | None:
         now = self._clock()
@@ -110,6 +111,42 @@ class Registry(SqlPart):
             tx.run("update_lease", **msgspec.structs.asdict(renewed))
             return renewed
 
+    def beat(self, beats: Sequence[Beat], ttl: float) -> list[Kept | None]:
+        now = self._clock()
+        with self._transaction() as tx:
+            held = {row["name"]: (row["owner"], row["epoch"]) for row in tx.rows("all_leases")}
+            owned = [b for b in beats if held.get(b.lease.name) == (b.lease.owner, b.lease.epoch)]
+            renewed = {b.lease.name: msgspec.structs.replace(b.lease, expires_at=now + ttl) for b in owned}
+            tx.many("update_lease", [msgspec.structs.asdict(lease) for lease in renewed.values()])
+            tx.many(
+                "put_heartbeat",
+                [
+                    {
+                        "source": beat.lease.name,
+                        "owner": beat.lease.owner,
+                        "state": beat.state,
+                        "lag": beat.lag,
+                        "error": beat.error,
+                        "now": now,
+                    }
+                    for beat in owned
+                ],
+            )
+            specs: dict[str, list[WatcherSpec]] = {name: [] for name in renewed}
+            for row in tx.rows("all_watchers"):
+                if row["source"] in specs:
+                    specs[row["source"]].append(_spec(row))
+            backlog = {
+                name: sum(int(tx.rows("backlog", watcher=spec.name)[0]["n"]) for spec in watchers)
+                for name, watchers in specs.items()
+            }
+        return [
+            Kept(lease=renewed[name], backlog=backlog[name], specs=tuple(specs[name]))
+            if (name := beat.lease.name) in renewed and renewed[name].epoch == beat.lease.epoch
+            else None
+            for beat in beats
+        ]
+
     def release(self, lease: Lease) -> None:
         with self._transaction() as tx:
             held = tx.row("get_lease", name=lease.name)
@@ -124,4 +161,9 @@ class Registry(SqlPart):
 
 
 def _spec(row: Row) -> WatcherSpec:
-    return msgspec.json.decode(row["spec"], type=WatcherSpec)
+    return _decoded(row["spec"])
+
+
+@lru_cache(maxsize=4096)
+def _decoded(spec: str) -> WatcherSpec:
+    return msgspec.json.decode(spec, type=WatcherSpec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windsock.events import LeaseLost
-from windsock.log.base import EventQuery, Lease, Log, Write
+from windsock.log.base import Beat, EventQuery, Lease, Log, Write
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import SOURCE, LogScene, event, keys_of, watch
 
@@ -119,3 +119,46 @@ class LeaseContract(LogScene):
         with pytest.raises(LeaseLost):
             log.renew(lease, 30)
         assert log.backlog(["orders"]) == 0
+
+    def test_one_beat_for_many_readers(self, log: Log, clock: VirtualClock) -> None:
+        """Readers beat together: each lease is renewed, each health stored, each told its own backlog."""
+        watch(log, "orders", "fulfil", source="queue")
+        watch(log, "parcels", "ship", source="topic")
+        log.append([Write(watcher="orders", events=[event("a"), event("b")])])
+        queue, topic = taken(log.acquire("queue", "one", 30)), taken(log.acquire("topic", "one", 30))
+        clock.advance(20)
+        beats = [Beat(lease=queue, state="running", lag=7), Beat(lease=topic, state="paused", error="slow")]
+        first, second = log.beat(beats, 30)
+        assert first is not None
+        assert second is not None
+        assert (first.lease.expires_at, first.backlog) == (clock() + 30, 2)
+        assert (second.lease.expires_at, second.backlog) == (clock() + 30, 0)
+        assert [spec.name for spec in (*first.specs, *second.specs)] == ["orders", "parcels"]
+        shown = {health.source: (health.state, health.lag, health.error) for health in log.health()}
+        assert shown == {"queue": ("running", 7, None), "topic": ("paused", None, "slow")}
+
+    def test_a_beat_without_the_lease_is_refused_alone(self, log: Log, clock: VirtualClock) -> None:
+        """A reader whose lease was taken over hears so and changes nothing; its neighbours go on."""
+        watch(log, "orders", "fulfil", source="queue")
+        old = taken(log.acquire("queue", "one", 30))
+        other = taken(log.acquire("topic", "one", 30))
+        clock.advance(31)
+        new = taken(log.acquire("queue", "two", 30))
+        log.beat([Beat(lease=new, state="running")], 30)
+        lost, kept = log.beat([Beat(lease=old, state="backoff"), Beat(lease=other, state="running")], 30)
+        assert lost is None
+        assert kept is not None
+        [health] = log.health()
+        assert (health.owner, health.state) == ("two", "running")
+        assert log.acquire("queue", "three", 30) is None
+
+    def test_sources_that_nobody_wants_any_more(self, log: Log) -> None:
+        """A source is unwanted when its Dags are gone, not while it never had one."""
+        watch(log, "orders", source="queue")
+        assert log.unwanted() == set()
+        log.subscribe("orders", "fulfil")
+        assert log.unwanted() == set()
+        log.unsubscribe("orders", "fulfil")
+        assert log.unwanted() == {"queue"}
+        log.subscribe("orders", "audit")
+        assert log.unwanted() == set()

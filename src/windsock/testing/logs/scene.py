@@ -45,10 +45,12 @@ def event(id: object, *, key: str | None = None, data: Any = None) -> Event:
     return Event(id=str(id), source="suite", type="suite.tested", key=key, data=data)
 
 
-def watch(log: Log, name: str, *dags: str, asset: str | None = "stock", **options: Any) -> WatcherSpec:
+def watch(
+    log: Log, name: str, *dags: str, asset: str | None = "stock", source: str = SOURCE, **options: Any
+) -> WatcherSpec:
     """Register a watcher and subscribe the Dags to it."""
     spec = WatcherSpec(name=name, kind="memory", **options)
-    log.register(spec, source=SOURCE, asset=asset)
+    log.register(spec, source=source, asset=asset)
     for dag_id in dags:
         log.subscribe(name, dag_id)
     return spec
