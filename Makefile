@@ -1,13 +1,18 @@
 # The two commands are `make demo` and `make test`. Both make their own environment in .venv first.
 PYTHON ?= python3
 ARGS ?=
+SERVICES ?=
 BIN := .venv/bin
+# `make test SERVICES=all` fetches every server and lets none be missing.
+ifeq ($(SERVICES),all)
+export WINDSOCK_REQUIRE_ALL := 1
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports unit contract live verify soak bench lock format clean
+.PHONY: help demo test check lint types imports unit contract live services services-stop verify soak bench pages lock format clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .venv/.ready: pyproject.toml requirements/bootstrap.txt requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
@@ -21,7 +26,7 @@ help:  ## what there is
 demo: .venv/.ready  ## a real Airflow with Windsock: files and webhooks start runs (ARGS="--once --json")
 	@$(BIN)/windsock demo $(ARGS)
 
-test: check contract live  ## everything: check, contract suites, live tests on a real Airflow
+test: check contract live  ## everything that can run here (SERVICES=all: every server is fetched, none may miss)
 
 check: lint types imports unit  ## lint, types, import direction, unit tests: under a minute
 
@@ -38,11 +43,17 @@ imports: .venv/.ready
 unit: .venv/.ready
 	$(BIN)/pytest -q tests/unit tests/docs tests/reference
 
-contract: .venv/.ready  ## the contract suites over memory, SQLite and PostgreSQL, and the property tests
+contract: .venv/.ready  ## the contract suites over real databases and brokers, and the property tests
 	$(BIN)/pytest -q tests/contract tests/property
 
 live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison
 	$(BIN)/pytest -q tests/live
+
+services: .venv/.ready  ## fetch and start every server on loopback, no Docker, no root (ARGS="kafka redis")
+	@$(BIN)/python -m windsock.testing.services start $(ARGS)
+
+services-stop: .venv/.ready  ## end exactly those
+	@$(BIN)/python -m windsock.testing.services stop
 
 verify: .venv/.ready  ## play every reference Dag on a real Airflow (ARGS="117_01_01 --json")
 	@$(BIN)/python -m windsock.testing.verify $(ARGS)
@@ -52,6 +63,9 @@ soak: .venv/.ready  ## the long kill test (ARGS="--minutes 10")
 
 bench: .venv/.ready  ## Windsock beside stock Airflow and the raw insert loop (ARGS="--quick")
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+pages: .venv/.ready  ## write the generated reference pages anew
+	@$(BIN)/python -m windsock.testing.source_pages
 
 lock: .venv/.ready  ## write the lock files anew
 	$(BIN)/uv pip compile requirements/bootstrap.in --universal --python-version 3.11 --generate-hashes \

@@ -18,13 +18,15 @@ from pathlib import Path
 from appending import measure_append
 from field import open_field
 from latency import measure_latency
+from reading import measure_idle, measure_sources
 from report import Finding, Report
 from rich.console import Console
 from throughput import measure_memory, measure_throughput
 
 from windsock.testing.postgres import PostgresServer
 
-PARTS = ("append", "latency", "throughput", "memory")
+PARTS = ("append", "sources", "idle", "latency", "throughput", "memory")
+_WITHOUT_AIRFLOW = {"append", "sources", "idle"}
 
 
 def main() -> int:
@@ -63,7 +65,11 @@ def _measure(folder: Path, parts: set[str], *, quick: bool) -> Iterator[Finding]
     with PostgresServer() as postgres:
         if "append" in parts:
             yield from measure_append(folder, postgres, quick=quick)
-        if parts == {"append"}:
+        if "sources" in parts:
+            yield from measure_sources(folder, quick=quick)
+        if "idle" in parts:
+            yield from measure_idle(folder, quick=quick)
+        if parts <= _WITHOUT_AIRFLOW:
             return
         with open_field(folder / "live", postgres) as field:
             if "latency" in parts:
