@@ -1,7 +1,7 @@
 """The log on a SQL database: everything but the connection and the bulk statements.
 
 Its parts stand in files of their own: who is there (``registry``), what arrives (``arrival``), who is told
-and has it (``delivery``), what is known (``knowledge``). The statements are in ``queries.sql``. The database
+and has it (``delivery``), what is known (``knowledge``). The statements are in ``queries/``. The database
 is authoritative: no state is kept here.
 """
 

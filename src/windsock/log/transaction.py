@@ -1,6 +1,6 @@
 """What the parts of the SQL log stand on: named statements inside a transaction.
 
-The statements are in ``queries.sql``; a dialect says how a transaction is opened and how many rows are
+The statements are in ``queries/``, a file for each part of the log; a dialect says how a transaction is opened and how many rows are
 written at once.
 """
 
@@ -50,15 +50,18 @@ class LogUnavailable(WindsockError):
 
 
 def load_queries(**tokens: str) -> dict[str, str]:
-    """The statements of ``queries.sql`` by name, with the dialect's tokens filled in."""
-    text = resources.files(__package__).joinpath("queries.sql").read_text("utf-8")
-    queries = {}
+    """The statements of ``queries/`` by name, with the dialect's tokens filled in."""
+    folder = resources.files(__package__).joinpath("queries")
+    files = [item for item in folder.iterdir() if item.name.endswith(".sql")]
+    text = "\n".join(item.read_text("utf-8") for item in files)
+    queries: dict[str, str] = {}
     for block in re.split(r"^-- name: ", text, flags=re.MULTILINE)[1:]:
         name, _, rest = block.partition("\n")
         sql = "\n".join(line for line in rest.splitlines() if not line.startswith("--")).strip()
         for token, value in tokens.items():
             sql = sql.replace("{" + token + "}", value)
-        queries[name.strip()] = sql
+        if queries.setdefault(name.strip(), sql) is not sql:
+            raise LogError(f"two statements are named {name.strip()!r}")
     return queries
 
 

@@ -1,0 +1,38 @@
+-- What arrives.
+
+-- name: put_cursor
+-- Remember the source's position.
+INSERT INTO sources (name, cursor) VALUES (:source, :cursor)
+ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor
+
+-- name: update_watcher
+-- What an append changed of its watcher.
+UPDATE watchers SET last_seq = :last_seq, closed_seq = :closed_seq, open_first = :open_first,
+    open_count = :open_count, open_bytes = :open_bytes, opened_at = :opened_at, last_event_at = :last_event_at,
+    logged = logged + :logged, duplicates = duplicates + :duplicates, filtered = filtered + :filtered,
+    dead = dead + :dead
+WHERE id = :id
+
+-- name: insert_batch
+-- A batch is closed.
+INSERT INTO batches (watcher_id, first_seq, last_seq, count, bytes, reason, closed_at)
+VALUES (:watcher_id, :first_seq, :last_seq, :count, :bytes, :reason, :now)
+
+-- name: ripe_batches
+-- Watchers whose open batch has waited long enough, or was opened under a definition that now closes at once.
+SELECT * FROM watchers
+WHERE open_count > 0 AND (
+    (batch_within > 0 AND opened_at + batch_within <= :now)
+    OR (batch_quiet > 0 AND last_event_at + batch_quiet <= :now)
+    OR (batch_within = 0 AND batch_quiet = 0))
+ORDER BY name {binary} {lock}
+
+-- name: close_open_batch
+-- Everything that a watcher has may be claimed.
+UPDATE watchers SET closed_seq = last_seq, open_first = NULL, open_count = 0, open_bytes = 0, opened_at = NULL
+WHERE id = :id
+
+-- name: insert_dead_letter
+-- Set something aside.
+INSERT INTO dead_letters (watcher_id, seq, dag_id, run_id, stage, category, reason, error, attempts, at, body)
+VALUES (:watcher_id, :seq, :dag_id, :run_id, :stage, :category, :reason, :error, :attempts, :now, :body)
