@@ -190,6 +190,7 @@ class Bell:
                 *directories,
                 watch_filter=None,
                 debounce=200,
+                step=150,  # how long a change may go unseen; the wake-ups of many quiet watchers add up
                 rust_timeout=1000,
                 yield_on_timeout=True,
                 stop_event=stop,
