@@ -39,6 +39,7 @@ __all__ = [
     "InvalidEvent",
     "LeaseLost",
     "SourceError",
+    "Verdict",
     "WindsockError",
     "clean_text",
     "dedup_hash",
@@ -75,6 +76,10 @@ class Category(enum.StrEnum):
 
     INVALID = "invalid"
     """It could not be parsed, is too large, or failed a step."""
+    TRANSIENT = "transient"
+    """Something else failed, which may work again later: a Dag said so with ``windsock.Transient``."""
+    EXPIRED = "expired"
+    """It waited longer than the watcher's ``max_age``."""
     POISON = "poison"
     """Every run that claimed it failed, ``max_attempts`` times."""
     REJECTED = "rejected"
@@ -89,6 +94,17 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     body: bytes
     error: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage's decision that ended an event's way without a dead letter: filtered, or a duplicate."""
+
+    stage: str
+    verdict: str
+    event: Event
+    reason: str = ""
+    seq: int | None = None
+    """The event in the log that this one is a duplicate of."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

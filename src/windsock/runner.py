@@ -257,12 +257,10 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
             for event in events
         ]
         return Write(watcher=pipeline.spec.name, events=[], dead=[*dead, *letters])
-    if outcome.filter_failures:
+    failures = [verdict.reason for verdict in outcome.verdicts if verdict.reason]
+    if failures:
         logger.warning(
-            "windsock.filter.failed watcher=%s events=%d: %s",
-            pipeline.spec.name,
-            len(outcome.filter_failures),
-            outcome.filter_failures[0],
+            "windsock.filter.failed watcher=%s events=%d: %s", pipeline.spec.name, len(failures), failures[0]
         )
     return Write(
         watcher=pipeline.spec.name,
@@ -270,7 +268,8 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
         dedup=outcome.dedup,
         bodies=outcome.bodies,
         dead=[*dead, *outcome.dead],
-        filtered=outcome.filtered,
+        filtered=len(outcome.verdicts),
+        verdicts=outcome.verdicts,
         flush=outcome.flush,
     )
 
@@ -284,5 +283,6 @@ def join_writes(watcher: str, writes: Sequence[Write], dead: Sequence[DeadLetter
         bodies=[body for write in writes for body in write.bodies],
         dead=[*dead, *(letter for write in writes for letter in write.dead)],
         filtered=sum(write.filtered for write in writes),
+        verdicts=[verdict for write in writes for verdict in write.verdicts],
         flush=any(write.flush for write in writes),
     )

@@ -101,7 +101,7 @@ class Lookout:
                 for producer in producers:
                     await producer.mind_reader(log, producer.source in unwanted, self._changed.set)
                 pause = _TICK
-            except Exception as error:  # noqa: BLE001 - a lookout that ends is events that wait for ever
+            except Exception as error:  # a lookout that ends is events that wait for ever
                 unexpected = not isinstance(error, WindsockError)
                 logger.warning(
                     "windsock.lookout.failed sources=%d: %s", len(producers), error, exc_info=unexpected

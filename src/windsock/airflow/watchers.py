@@ -14,15 +14,17 @@ A mistake in any of them is refused when the Dag is parsed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, ClassVar
 
 from airflow.sdk import AssetWatcher
 
 from windsock.airflow.trigger import WatcherTrigger
+from windsock.events import MAX_EVENT_BYTES
 from windsock.pipeline import Pipeline
 from windsock.sources import make_source
-from windsock.spec import DEFAULT_BATCH, Batching, SpecError, WatcherSpec, seconds
+from windsock.spec import DEFAULT_BATCH, HIGH_WATER, LOW_WATER, Batching, WatcherSpec
 
 __all__ = [
     "APIEndpointWatcher",
@@ -60,18 +62,42 @@ __all__ = [
 class EventWatcher(AssetWatcher):
     """Watches any source, named by its ``kind`` or as ``package.module:Class``.
 
+    Durations are seconds or text such as ``"5s"``, ``"10min"``, ``"24h"``. Parts with several values
+    (``sequence``, ``versions``, ``route``, ``retry``, ``expect``, ``retention``) are dicts with the fields of
+    the class of that name in :mod:`windsock.spec`.
+
     :param name: unique among all watchers; the webhook's address, the name in health and queries
-    :param where: keep only events that match: a CEL expression, or ``package.module:function``
+    :param types: keep only these event types; ``*`` and ``?`` are wildcards
+    :param where: keep only events that match: a CEL expression, or ``package.module:function``; or several
+    :param unwrap: the envelope to open: sns, eventbridge, pubsub, debezium, cloudevents
+    :param transform: fields to compute, path → CEL expression (None drops it), or ``package.module:function``
+    :param schema: what data must look like: a JSON Schema, its file or URL, or a pydantic model's path
+    :param schema_mode: ``"coerce"`` converts values that can be converted, ``"strict"`` does not
+    :param versions: schemas by version and how to upcast (:class:`windsock.spec.Versions`)
     :param key: CEL expression of the ordering key; events with one key are processed in order
+    :param sequence: wait for gaps in a sequence number per key (:class:`windsock.spec.Ordering`)
     :param dedupe: window in which an event is taken once, such as ``"24h"``; None for ever, 0 not at all
-    :param dedupe_key: CEL expression of what makes two events the same; by default source and id
+    :param dedupe_key: CEL expression of what makes two events the same, or ``"content"``; by default their
+        source and id
+    :param dedupe_scope: ``"asset"`` also knows what other watchers of the asset have brought
     :param batch: the most events that one run takes, and the size at which a batch is closed
     :param within: wait so long for a batch to fill; by default events are announced at once
-    :param quiet: close a batch when nothing came for so long
+    :param quiet: close a batch when nothing came for so long (debounce)
+    :param leading: with quiet: the first event after a pause is announced at once
     :param batch_bytes: close a batch at this size
     :param flush: an event that matches this expression closes the batch
+    :param target: adaptive batches: the time from arrival to announcement to aim at
+    :param throttle: at most one announcement in so long; what comes meanwhile goes along with the next
+    :param rate_limit: the most events that runs may take, such as ``"100/m"``
+    :param route: its place among the watchers of its source: first match wins (:class:`windsock.spec.Route`)
+    :param priority: among the watchers of one asset, the higher goes first
     :param max_attempts: after so many failed runs an event goes to the dead letters
     :param retry_delay: wait before an event of a failed run is delivered again; doubles each time
+    :param retry: dead letter category → how they are redriven (:class:`windsock.spec.Retry`)
+    :param max_age: an event that waited longer becomes a dead letter
+    :param expect: what should arrive and when (:class:`windsock.spec.Expectation`)
+    :param retention: how long settled events are kept (:class:`windsock.spec.Retention`)
+    :param history: index events by subject, for ``windsock.state``
     :param max_bytes: larger events go to the dead letters
     :param high_water: unsettled events at which the source is paused
     :param low_water: unsettled events at which it goes on
@@ -84,52 +110,81 @@ class EventWatcher(AssetWatcher):
         name: str,
         *,
         kind: str | None = None,
-        where: str | None = None,
+        types: Sequence[str] = (),
+        where: str | Sequence[str] | None = None,
+        unwrap: str | None = None,
+        transform: dict[str, str | None] | str | None = None,
+        schema: dict[str, Any] | str | None = None,
+        schema_mode: str = "strict",
+        versions: dict[str, Any] | None = None,
         key: str | None = None,
+        sequence: dict[str, Any] | None = None,
         dedupe: str | float | None = None,
         dedupe_key: str | None = None,
+        dedupe_scope: str = "watcher",
         batch: int = DEFAULT_BATCH,
         within: str | float = 0,
         quiet: str | float = 0,
+        leading: bool = False,
         batch_bytes: int = Batching().bytes,
         flush: str | None = None,
+        target: str | float | None = None,
+        throttle: str | float = 0,
+        rate_limit: str | None = None,
+        route: dict[str, Any] | None = None,
+        priority: int = 0,
         max_attempts: int = 3,
         retry_delay: str | float = 30,
-        max_bytes: int | None = None,
-        high_water: int | None = None,
-        low_water: int | None = None,
+        retry: dict[str, Any] | None = None,
+        max_age: str | float | None = None,
+        expect: dict[str, Any] | None = None,
+        retention: dict[str, Any] | None = None,
+        history: bool = False,
+        max_bytes: int = MAX_EVENT_BYTES,
+        high_water: int = HIGH_WATER,
+        low_water: int = LOW_WATER,
         **options: Any,
     ) -> None:
-        options = {name: str(v) if isinstance(v, PurePath) else v for name, v in options.items()}
-        limits = {"max_bytes": max_bytes, "high_water": high_water, "low_water": low_water}
-        try:
-            times = {
-                "dedupe": None if dedupe is None else seconds(dedupe),
-                "within": seconds(within),
-                "quiet": seconds(quiet),
-                "retry_delay": seconds(retry_delay),
-            }
-        except SpecError as error:
-            raise SpecError(f"watcher {name!r}: {error}") from None
         spec = WatcherSpec.from_dict(
             {
                 "name": name,
                 "kind": kind or self.kind,
-                "options": options,
+                "options": {n: str(v) if isinstance(v, PurePath) else v for n, v in options.items()},
+                "types": types,
                 "where": where,
+                "unwrap": unwrap,
+                "transform": transform,
+                "schema": schema,
+                "schema_mode": schema_mode,
+                "versions": versions,
                 "key": key,
-                "dedupe": times["dedupe"],
+                "sequence": sequence,
+                "dedupe": dedupe,
                 "dedupe_key": dedupe_key,
+                "dedupe_scope": dedupe_scope,
                 "batch": {
                     "size": batch,
                     "bytes": batch_bytes,
-                    "within": times["within"],
-                    "quiet": times["quiet"],
+                    "within": within,
+                    "quiet": quiet,
+                    "leading": leading,
                     "flush": flush,
+                    "target": target,
                 },
+                "throttle": throttle,
+                "rate_limit": rate_limit,
+                "route": route,
+                "priority": priority,
                 "max_attempts": max_attempts,
-                "retry_delay": times["retry_delay"],
-                **{option: value for option, value in limits.items() if value is not None},
+                "retry_delay": retry_delay,
+                "retry": retry or {},
+                "max_age": max_age,
+                "expect": expect,
+                "retention": retention,
+                "history": history,
+                "max_bytes": max_bytes,
+                "high_water": high_water,
+                "low_water": low_water,
             }
         )
         make_source(spec.kind, spec.options)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from windsock.events import Event
-from windsock.log.base import Appended, Lease, Write
+from windsock.events import Event, Verdict
+from windsock.log.base import REMEMBERED, Appended, Lease, Write
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
 
 
@@ -71,10 +71,38 @@ class Arrival(SqlPart):
                 for letter in write.dead
             ],
         )  # fmt: skip
+        self._remember_verdicts(tx, watcher["id"], write, duplicates, now)
         return Appended(
             new=[msgspec.structs.replace(e, seq=s) for e, s in zip(events, seqs, strict=True)],
             duplicates=duplicates,
         )
+
+    def _remember_verdicts(
+        self,
+        tx: Transaction,
+        watcher_id: int,
+        write: Write,
+        duplicates: Sequence[tuple[Event, int]],
+        now: float,
+    ) -> None:
+        """Keep what explains later why an event went no further, for the newest such events."""
+        seen = [
+            Verdict(stage="dedupe", verdict="duplicate", event=event, seq=seq) for event, seq in duplicates
+        ]
+        verdicts = [*write.verdicts, *seen][-REMEMBERED:]
+        if verdicts:
+            tx.many(
+                "insert_verdict",
+                [
+                    {
+                        "watcher_id": watcher_id, "event_id": verdict.event.id, "stage": verdict.stage,
+                        "verdict": verdict.verdict, "reason": verdict.reason, "seq": verdict.seq,
+                        "body": verdict.event.encode(), "now": now,
+                    }
+                    for verdict in verdicts
+                ],
+            )  # fmt: skip
+            tx.run("forget_verdicts", watcher_id=watcher_id, kept=REMEMBERED)
 
     def _batch(
         self,

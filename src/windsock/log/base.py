@@ -36,10 +36,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from windsock.events import DeadLetter, Event
+from windsock.events import DeadLetter, Event, Verdict
 from windsock.spec import WatcherSpec
 
 __all__ = [
+    "REMEMBERED",
     "Announcement",
     "Appended",
     "Beat",
@@ -51,9 +52,14 @@ __all__ = [
     "Log",
     "State",
     "Subscription",
+    "VerdictRecord",
     "WatcherHealth",
     "Write",
 ]
+
+
+REMEMBERED = 10_000
+"""Verdicts that are kept of one watcher."""
 
 
 class State(enum.StrEnum):
@@ -105,6 +111,9 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """The encoded events, if the caller has them already."""
     dead: Sequence[DeadLetter] = ()
     filtered: int = 0
+    """How many events went no further."""
+    verdicts: Sequence[Verdict] = ()
+    """Those of them that are to be remembered; the log keeps the newest, see :data:`REMEMBERED`."""
     flush: bool = False
     """Close the batch after these events."""
 
@@ -175,6 +184,18 @@ class DeadRecord(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     at: float
     body: bytes
+
+
+class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict that the log remembers."""
+
+    watcher: str
+    stage: str
+    verdict: str
+    reason: str
+    event: Event
+    seq: int | None
+    at: float
 
 
 class WatcherHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,6 +376,12 @@ class Log(Protocol):
 
     def dead_letters(self, *, watcher: str | None = None, limit: int = 100) -> list[DeadRecord]:
         """The newest dead letters."""
+        ...
+
+    def verdicts(
+        self, *, event_id: str | None = None, watcher: str | None = None, limit: int = 100
+    ) -> list[VerdictRecord]:
+        """What was filtered or a duplicate, newest first: the last :data:`REMEMBERED` of each watcher."""
         ...
 
     def backlog(self, watchers: Sequence[str]) -> int:

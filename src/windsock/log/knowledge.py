@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windsock.log.base import DeadRecord, EventQuery, EventRecord, State, WatcherHealth
+from windsock.events import Event
+from windsock.log.base import DeadRecord, EventQuery, EventRecord, State, VerdictRecord, WatcherHealth
 from windsock.log.transaction import ALL, SqlPart, event_of
 
 
@@ -65,6 +66,19 @@ class Knowledge(SqlPart):
         with self._transaction(write=False) as tx:
             rows = tx.rows("dead_letters", watcher=watcher or "", limit=limit)
         return [DeadRecord(**{name: row[name] for name in DeadRecord.__struct_fields__}) for row in rows]
+
+    def verdicts(
+        self, *, event_id: str | None = None, watcher: str | None = None, limit: int = 100
+    ) -> list[VerdictRecord]:
+        with self._transaction(write=False) as tx:
+            rows = tx.rows("list_verdicts", event_id=event_id or "", watcher=watcher or "", limit=limit)
+        return [
+            VerdictRecord(
+                **{name: row[name] for name in ("watcher", "stage", "verdict", "reason", "seq", "at")},
+                event=Event.decode(bytes(row["body"])),
+            )
+            for row in rows
+        ]
 
     def backlog(self, watchers: Sequence[str]) -> int:
         with self._transaction(write=False) as tx:

@@ -1,7 +1,7 @@
 """What the parts of the SQL log stand on: named statements inside a transaction.
 
-The statements are in ``queries/``, a file for each part of the log; a dialect says how a transaction is opened and how many rows are
-written at once.
+The statements are in ``queries/``, a file for each part of the log; a dialect says how a transaction is
+opened and how many rows are written at once.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from windsock.events import DeadLetter, Event
+from windsock.events import DeadLetter, Event, Verdict
 from windsock.pipeline.base import Result, Step, set_aside
 from windsock.pipeline.dedupe import DedupeStep
 from windsock.pipeline.expressions import Evaluate, Failure, compile_condition
-from windsock.pipeline.filter import FilterStep
+from windsock.pipeline.filter import FilterStep, TypesStep
 from windsock.pipeline.key import KeyStep
 from windsock.pipeline.size import SizeStep
 from windsock.spec import WatcherSpec
@@ -32,9 +32,8 @@ class Outcome:
     """The encoded form of each kept event."""
     dedup: list[bytes] = field(default_factory=list)
     """The dedup hash of each kept event; empty if the watcher does not dedupe."""
-    filtered: int = 0
-    filter_failures: list[str] = field(default_factory=list)
-    """Why the filter could not be evaluated, for each of the filtered events on which it could not."""
+    verdicts: list[Verdict] = field(default_factory=list)
+    """What was filtered, and why if the filter could not be evaluated."""
     dead: list[DeadLetter] = field(default_factory=list)
     flush: bool = False
     """Whether a kept event closes the batch."""
@@ -64,8 +63,12 @@ class Pipeline:
         Events are duplicates of each other only inside one ``scope``, by default the watcher.
         """
         steps: list[Step] = []
-        if spec.where:
-            steps.append(FilterStep(spec.where, watcher=spec.name))
+        if spec.types:
+            steps.append(TypesStep(spec.types))
+        conditions = (spec.where,) if isinstance(spec.where, str) else spec.where or ()
+        for index, condition in enumerate(conditions):
+            option = "where" if len(conditions) == 1 else f"where[{index}]"
+            steps.append(FilterStep(condition, watcher=spec.name, option=option))
         if spec.key:
             steps.append(KeyStep(spec.key, watcher=spec.name))
         dedupe = DedupeStep(spec.dedupe_key, scope=scope or spec.name, watcher=spec.name)
@@ -80,8 +83,7 @@ class Pipeline:
         for step in self._steps:
             result = step.apply(events)
             events = result.kept
-            outcome.filtered += len(result.filtered)
-            outcome.filter_failures += result.failures
+            outcome.verdicts += result.filtered
             outcome.dead += result.dead
         sized = self._size.apply(events)
         outcome.kept, outcome.bodies = sized.kept, sized.bodies

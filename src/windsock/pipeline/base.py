@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from windsock.events import Category, DeadLetter, Event
+from windsock.events import Category, DeadLetter, Event, Verdict
 from windsock.values import describe
 
 __all__ = ["Result", "Step", "set_aside"]
@@ -29,10 +29,8 @@ class Result:
     """What a step made of a list of events."""
 
     kept: list[Event]
-    filtered: list[Event] = field(default_factory=list)
+    filtered: list[Verdict] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    """Why the filter could not be evaluated, for each of the filtered events on which it could not."""
 
 
 class Step(Protocol):

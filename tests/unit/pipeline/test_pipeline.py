@@ -58,8 +58,7 @@ def test_the_filter_keeps_what_matches() -> None:
     """Events that do not match are counted, with a reason only where the condition failed."""
     outcome = run([event(1), event(5), event(0, {"m": 1}), event(7)], where="data.n > 2")
     assert ids(outcome.kept) == ["5", "7"]
-    assert outcome.filtered == 2
-    assert outcome.filter_failures == ['Key not found in map : "n"']
+    assert [verdict.reason for verdict in outcome.verdicts] == ["", 'Key not found in map : "n"']
     assert outcome.dead == []
 
 
@@ -144,7 +143,7 @@ def test_steps_go_in_order() -> None:
     """The filter comes before the key, so that what nobody wants is no dead letter; dedupe sees the key."""
     events = [event(1, {"want": False}), event(2, {"want": True, "k": "a"})]
     outcome = run(events, where="data.want", key="data.k", dedupe_key="key")
-    assert (outcome.filtered, outcome.dead, ids(outcome.kept)) == (1, [], ["2"])
+    assert (len(outcome.verdicts), outcome.dead, ids(outcome.kept)) == (1, [], ["2"])
     assert outcome.dedup == [dedup_hash("w", "a")]
 
 
@@ -195,7 +194,7 @@ def test_every_event_is_kept_filtered_or_dead(data: list[Any]) -> None:
     """No event is lost or doubled on its way, and what is kept is aligned, in order and within the cap."""
     events = [Event(id=str(n), source="/s", type="t", data=value) for n, value in enumerate(data)]
     outcome = PIPELINE.run(events)
-    assert len(outcome.kept) + outcome.filtered + len(outcome.dead) == len(events)
+    assert len(outcome.kept) + len(outcome.verdicts) + len(outcome.dead) == len(events)
     assert ids(outcome.kept) == sorted(ids(outcome.kept), key=int)
     assert outcome.bodies == [event.encode() for event in outcome.kept]
     assert len(outcome.dedup) == len(outcome.kept)

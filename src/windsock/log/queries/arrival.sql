@@ -36,3 +36,13 @@ WHERE id = :id
 -- Set something aside.
 INSERT INTO dead_letters (watcher_id, seq, dag_id, run_id, stage, category, reason, error, attempts, at, body)
 VALUES (:watcher_id, :seq, :dag_id, :run_id, :stage, :category, :reason, :error, :attempts, :now, :body)
+
+-- name: insert_verdict
+-- Why an event went no further.
+INSERT INTO verdicts (watcher_id, event_id, stage, verdict, reason, seq, at, body)
+VALUES (:watcher_id, :event_id, :stage, :verdict, :reason, :seq, :now, :body)
+
+-- name: forget_verdicts
+-- Only the newest verdicts of a watcher are kept.
+DELETE FROM verdicts WHERE watcher_id = :watcher_id AND id <= (
+    SELECT id FROM verdicts WHERE watcher_id = :watcher_id ORDER BY id DESC LIMIT 1 OFFSET :kept)

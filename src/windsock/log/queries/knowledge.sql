@@ -63,3 +63,10 @@ SELECT * FROM (
     LEFT JOIN entries x ON x.subscription_id = s.id AND x.seq = e.seq
     LEFT JOIN claims c ON c.id = x.claim_id) AS found
 WHERE {where} ORDER BY seq DESC, dag_id LIMIT :limit
+
+-- name: list_verdicts
+-- What was filtered or a duplicate, newest first.
+SELECT w.name AS watcher, v.stage, v.verdict, v.reason, v.seq, v.at, v.body
+FROM verdicts v JOIN watchers w ON w.id = v.watcher_id
+WHERE (:event_id = '' OR v.event_id = :event_id) AND (:watcher = '' OR w.name = :watcher)
+ORDER BY v.id DESC LIMIT :limit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windsock.events import Category, DeadLetter, Event
-from windsock.log.base import EventQuery, Log, State, Write
+from windsock.events import Category, DeadLetter, Event, Verdict
+from windsock.log.base import REMEMBERED, EventQuery, Log, State, Write
 from windsock.spec import Batching
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import SOURCE, LogScene, event, keys_of, put, states, watch
@@ -303,3 +303,27 @@ class KnowledgeContract(LogScene):
         assert (health.logged, health.backlog) == (3, 1)
         [place] = log.subscriptions()
         assert (place.pending, place.claimed, place.dead) == (1, 0, 0)
+
+    def test_verdicts_are_remembered(self, log: Log) -> None:
+        """What was filtered and what was a duplicate can be looked up by its id, with the reason."""
+        watch(log, "orders", "fulfil")
+        kept, other = event("a"), event("b")
+        verdict = Verdict(stage="filter", verdict="filtered", event=other, reason="no such field")
+        [first] = log.append([Write(watcher="orders", events=[kept], dedup=keys_of("a"), verdicts=[verdict])])
+        log.append([Write(watcher="orders", events=[kept], dedup=keys_of("a"))])
+        [filtered] = log.verdicts(event_id=other.id)
+        assert (filtered.watcher, filtered.stage, filtered.reason) == ("orders", "filter", "no such field")
+        assert filtered.event == other
+        [duplicate] = log.verdicts(event_id=kept.id)
+        assert (duplicate.verdict, duplicate.seq) == ("duplicate", first.new[0].seq)
+        assert [record.event.id for record in log.verdicts(watcher="orders")] == [kept.id, other.id]
+
+    def test_only_the_newest_verdicts_are_kept(self, log: Log) -> None:
+        """A flood of filtered events cannot fill the log."""
+        watch(log, "orders", "fulfil")
+        flood = [Verdict(stage="filter", verdict="filtered", event=event(n)) for n in range(REMEMBERED + 50)]
+        log.append([Write(watcher="orders", events=[], verdicts=flood[:60])])
+        log.append([Write(watcher="orders", events=[], verdicts=flood[60:])])
+        records = log.verdicts(watcher="orders", limit=2 * REMEMBERED)
+        assert len(records) == REMEMBERED
+        assert (records[0].event, records[-1].event) == (flood[-1].event, flood[50].event)
