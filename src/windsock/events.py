@@ -134,6 +134,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Position in the log; set on events that come out of the log."""
     attempt: int = 0
     """How many runs have failed with this event before; set by a claim."""
+    replay: str | None = None
+    """The replay that delivers it once more; set by a claim."""
 
     @classmethod
     def make(
@@ -191,14 +193,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return _encoder.encode(self)
 
     @classmethod
-    def decode(cls, body: bytes, *, seq: int | None = None, attempt: int = 0) -> Event:
+    def decode(
+        cls, body: bytes, *, seq: int | None = None, attempt: int = 0, replay: str | None = None
+    ) -> Event:
         """Read what :meth:`encode` wrote, and where in the log it was found."""
         try:
             event = _decoder.decode(body)
             data = base64.b64decode(event.data, validate=True) if event.binary else event.data
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidEvent(f"stored event cannot be read: {describe(error)}") from error
-        return msgspec.structs.replace(event, data=data, seq=seq, attempt=attempt)
+        return msgspec.structs.replace(event, data=data, seq=seq, attempt=attempt, replay=replay)
 
     def as_dict(self) -> dict[str, Any]:
         """The event as plain JSON values, as a mapped task sees it; :meth:`from_dict` reads it back."""

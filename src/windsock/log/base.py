@@ -31,7 +31,7 @@ An append that carries a lease whose epoch is no longer current raises ``LeaseLo
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -50,7 +50,10 @@ __all__ = [
     "Kept",
     "Lease",
     "Log",
+    "Replay",
+    "Scan",
     "State",
+    "StoredEvent",
     "Subscription",
     "VerdictRecord",
     "WatcherHealth",
@@ -238,6 +241,48 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
+class Scan(msgspec.Struct, frozen=True, kw_only=True):
+    """Which stored events to read, oldest first; every field that is set narrows the answer."""
+
+    watchers: Sequence[str] | None = None
+    asset: str | None = None
+    key: str | None = None
+    type: str | None = None
+    ids: Sequence[str] | None = None
+    seqs: Sequence[int] | None = None
+    since: float | None = None
+    """Received at or after this time."""
+    until: float | None = None
+    after: int = 0
+    """Only events with a larger seq."""
+    up_to: int | None = None
+    limit: int | None = None
+
+
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as it stands in the log."""
+
+    event: Event
+    watcher: str
+    received_at: float
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay and how far it is; counts are deliveries, one for each event and Dag."""
+
+    id: str
+    dag_id: str | None
+    cap: int
+    """The most deliveries that may be under way at once."""
+    created_at: float
+    finished_at: float | None
+    planned: int
+    made: int
+    skipped: int
+    """The Dag had not settled the event, so it gets it anyway."""
+    under_way: int
+
+
 class Log(Protocol):
     """See the module's docstring for what holds across the methods."""
 
@@ -366,6 +411,30 @@ class Log(Protocol):
 
     def failed_runs(self, *, since: float) -> list[tuple[str, str]]:
         """(dag_id, run_id) of every claim that was settled as failed or given back since then."""
+        ...
+
+    # what was
+
+    def scan(self, query: Scan) -> Iterator[StoredEvent]:
+        """Stored events, oldest first, read in pages: memory stays flat however many there are."""
+        ...
+
+    def plan_replay(
+        self, replay_id: str, seqs: Sequence[int], *, dag_id: str | None = None, cap: int = 1000
+    ) -> Replay:
+        """Deliver these events again, to all subscribed Dags or one; the same replay twice does nothing new.
+
+        Deliveries carry the replay's id (``event.replay``). At most ``cap`` of them are under way at once;
+        :meth:`advance_replays` makes the next ones real.
+        """
+        ...
+
+    def advance_replays(self) -> int:
+        """Make planned deliveries real as far as the caps allow; how many."""
+        ...
+
+    def replays(self) -> list[Replay]:
+        """Every replay, newest first."""
         ...
 
     # what is known

@@ -9,7 +9,7 @@ from windsock.events import Category, Event, clean_text
 from windsock.log.base import Announcement, State
 from windsock.log.ranges import pack, unpack
 from windsock.log.registry import Registry
-from windsock.log.transaction import ALL, MAX_DELAY, LogError, Row, Transaction, event_of
+from windsock.log.transaction import ALL, MAX_DELAY, LogError, Row, Transaction, delivered
 
 REMIND_AFTER = 30.0
 """Seconds after which an announcement that led to no claim is made again; doubles each time."""
@@ -75,7 +75,7 @@ class Delivery(Registry):
             up_to=up_to,
             count=count,
             reminder=any(place["wakes"] for place in places),
-            events=[event_of(row) for row in events],
+            events=[delivered(row) for row in events],
             claims={place["dag_id"]: place["claims"] for place in places},
         )
 
@@ -125,7 +125,7 @@ class Delivery(Registry):
                 left = rows[len(mine)]["seq"] if len(mine) < len(rows) else float("inf")
                 passed = [seq for seq in blocked if seq < left]
                 self._take(tx, place, run_id, mine, passed, implicit=False, now=now)
-        return [event_of(row) for row in picked]
+        return [delivered(row) for row in picked]
 
     def _held(self, tx: Transaction, places: Sequence[Row], run_id: str) -> list[Event] | None:
         """What the run has already; a claim that it did not make itself, or that is empty, is taken back."""
@@ -147,7 +147,7 @@ class Delivery(Registry):
                 if claim["state"] != "active":
                     tx.run("retake_range", claim_id=claim["id"], **bounds)
                     tx.run("forget_dead_range", dag_id=place["dag_id"], run_id=run_id, first=first, last=last)
-                events += [event_of(row) for row in tx.rows("claimed_range", **bounds)]
+                events += [delivered(row) for row in tx.rows("claimed_range", **bounds)]
             tx.run("reopen_claim", claim_id=claim["id"])
             tx.run("mark_explicit", subscription_id=place["id"])
         return sorted(events, key=lambda event: event.seq or 0) if found else None

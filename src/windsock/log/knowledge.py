@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import re
 from collections.abc import Sequence
 
@@ -15,10 +14,6 @@ from windsock.log.transaction import ALL, SqlPart, event_of
 
 class Knowledge(SqlPart):
     """The part of the log that answers questions and forgets what is old."""
-
-    @abc.abstractmethod
-    def _select(self, where: str) -> str:
-        """The ``list_events`` statement with its conditions."""
 
     def events(self, query: EventQuery) -> list[EventRecord]:
         conditions = {
@@ -40,13 +35,13 @@ class Knowledge(SqlPart):
             escaped = re.sub(r"([!%_])", r"!\1", query.text)
             given["text"] = f"%{escaped}%"
         with self._transaction(write=False) as tx:
-            rows = tx.rows(self._select(where), **given)
+            rows = tx.rows(self._fill("list_events", where), **given)
             if len(rows) == query.limit > 0:
                 # The page ends with all records of its last event, so that the next one can begin before it.
                 last = rows[-1]["seq"]
                 rows = [row for row in rows if row["seq"] != last]
                 given |= {"last": last, "limit": ALL}
-                rows += tx.rows(self._select(f"{where} AND seq = :last"), **given)
+                rows += tx.rows(self._fill("list_events", f"{where} AND seq = :last"), **given)
         return [
             EventRecord(
                 event=event_of(row),

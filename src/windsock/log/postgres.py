@@ -32,7 +32,7 @@ _TEXT = "convert_from(body, 'UTF8')"
 
 def _translate(sql: str) -> str:
     """Named parameters in psycopg's form."""
-    return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", sql.replace("%", "%%"))
+    return re.sub(r"(?<!:):([a-z_][a-z_0-9]*)", r"%(\1)s", sql.replace("%", "%%"))
 
 
 _QUERIES = {
@@ -100,9 +100,9 @@ class PostgresLog(SqlLog):
         with self._cursor() as cursor:
             yield _PostgresTransaction(cursor)
 
-    def _select(self, where: str) -> str:
+    def _fill(self, name: str, where: str) -> str:
         where = _translate(where.replace("{id}", "id = :id")).replace("{text}", _TEXT)
-        return _QUERIES["list_events"].replace("{where}", where)
+        return _QUERIES[name].replace("{where}", where)
 
 
 def _storable(value: Any) -> Any:

@@ -109,9 +109,9 @@ class SqliteLog(SqlLog):
             except sqlite3.ProgrammingError as error:
                 raise LogUnavailable(f"event log {self.path} is closed: {error}") from error
 
-    def _select(self, where: str) -> str:
+    def _fill(self, name: str, where: str) -> str:
         where = where.replace("{id}", _SAME_ID).replace("{text}", "CAST(body AS TEXT)")
-        return _QUERIES["list_events"].replace("{where}", where)
+        return _QUERIES[name].replace("{where}", where)
 
 
 class _SqliteTransaction(Transaction):

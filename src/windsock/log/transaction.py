@@ -26,6 +26,7 @@ __all__ = [
     "SqlPart",
     "Transaction",
     "check_lease",
+    "delivered",
     "event_of",
     "known",
     "load_queries",
@@ -124,10 +125,22 @@ class SqlPart(abc.ABC):
     def _transaction(self, *, write: bool = True) -> AbstractContextManager[Transaction]:
         """Open a transaction that commits at the end of the block and rolls back on an error."""
 
+    @abc.abstractmethod
+    def _fill(self, name: str, where: str) -> str:
+        """A named statement with ``{where}`` replaced by conditions.
+
+        In these ``{id}`` means that the event's id is ``:id``, and ``{text}`` is its body as text.
+        """
+
 
 def event_of(row: Row) -> Event:
     """The event of a row that has body, seq and attempts."""
     return Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"])
+
+
+def delivered(row: Row) -> Event:
+    """The event of a row that has replay, too: as a run gets it."""
+    return Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"], replay=row["replay"])
 
 
 def known(row: Row | None, name: str) -> Row:

@@ -79,14 +79,14 @@ DELETE FROM claims WHERE id = :claim_id
 
 -- name: waiting_entries
 -- Events that came back, or whose key was busy, and may be claimed now.
-SELECT x.seq, x.attempts, e.key, e.body FROM entries x JOIN events e ON e.seq = x.seq
+SELECT x.seq, x.attempts, x.replay, e.key, e.body FROM entries x JOIN events e ON e.seq = x.seq
 WHERE x.subscription_id = :subscription_id AND x.state IN ('pending', 'blocked') AND x.available_at <= :now
     AND x.seq <= :up_to
 ORDER BY x.seq LIMIT :limit
 
 -- name: fresh_events
 -- Events that no run of the Dag has seen.
-SELECT e.seq, 0 AS attempts, e.key, e.body FROM events e
+SELECT e.seq, 0 AS attempts, NULL AS replay, e.key, e.body FROM events e
 WHERE e.watcher_id = :watcher_id AND e.seq > :after AND e.seq <= :up_to
 ORDER BY e.seq LIMIT :limit
 
@@ -125,7 +125,7 @@ DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND seq >= 
 
 -- name: claimed_range
 -- The events of a stretch of a claim.
-SELECT x.seq, x.attempts, e.key, e.body FROM entries x JOIN events e ON e.seq = x.seq
+SELECT x.seq, x.attempts, x.replay, e.key, e.body FROM entries x JOIN events e ON e.seq = x.seq
 WHERE x.subscription_id = :subscription_id AND x.seq >= :first AND x.seq <= :last ORDER BY x.seq
 
 -- name: advance_subscription
