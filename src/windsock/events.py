@@ -94,6 +94,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     body: bytes
     error: str | None = None
+    event_id: str | None = None
+    """The event's id, if it had become one."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,10 +67,13 @@ class Arrival(SqlPart):
                     "watcher_id": watcher["id"], "seq": None, "dag_id": None, "run_id": None,
                     "stage": letter.stage, "category": letter.category.value, "reason": letter.reason,
                     "error": letter.error, "attempts": 0, "now": now, "body": letter.body,
+                    "event_id": letter.event_id,
                 }
                 for letter in write.dead
             ],
         )  # fmt: skip
+        for letter_id in write.redriven:
+            tx.run("close_letter", id=letter_id, state="redriven", now=now)
         self._remember_verdicts(tx, watcher["id"], write, duplicates, now)
         return Appended(
             new=[msgspec.structs.replace(e, seq=s) for e, s in zip(events, seqs, strict=True)],

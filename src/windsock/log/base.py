@@ -113,6 +113,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     bodies: Sequence[bytes] = ()
     """The encoded events, if the caller has them already."""
     dead: Sequence[DeadLetter] = ()
+    redriven: Sequence[int] = ()
+    """Dead letters that these events are made of; they are closed with the append."""
     filtered: int = 0
     """How many events went no further."""
     verdicts: Sequence[Verdict] = ()
@@ -185,7 +187,13 @@ class DeadRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     error: str | None
     attempts: int
+    first_at: float
+    """When the event died for the first time; ``at`` is the last."""
     at: float
+    event_id: str | None
+    state: str
+    """``dead``, ``redriven`` or ``discarded``."""
+    settled_at: float | None
     body: bytes
 
 
@@ -413,6 +421,42 @@ class Log(Protocol):
         """(dag_id, run_id) of every claim that was settled as failed or given back since then."""
         ...
 
+    # what was set aside
+
+    def dead_letters(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        watcher: str | None = None,
+        dag_id: str | None = None,
+        category: str | None = None,
+        stage: str | None = None,
+        event_id: str | None = None,
+        text: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        before: int | None = None,
+        state: str | None = "dead",
+        limit: int = 100,
+    ) -> list[DeadRecord]:
+        """Dead letters, newest first; every argument narrows. ``text`` is looked for in reason and error.
+
+        ``state=None`` also shows what was redriven or discarded; ``before`` is the id of the last page's end.
+        """
+        ...
+
+    def redrive(self, ids: Sequence[int]) -> list[DeadRecord]:
+        """Give dead events back to their Dag, in their old place and with their attempts forgotten.
+
+        Returns the letters that never reached the log as events: they have to go through the watcher's
+        pipeline again, and are closed by the append that names them in ``Write.redriven``.
+        """
+        ...
+
+    def discard(self, ids: Sequence[int]) -> int:
+        """Close dead letters for good; how many were open."""
+        ...
+
     # what was
 
     def scan(self, query: Scan) -> Iterator[StoredEvent]:
@@ -441,10 +485,6 @@ class Log(Protocol):
 
     def events(self, query: EventQuery) -> list[EventRecord]:
         """Matching events, newest first: one record per subscription, or one if nobody is subscribed."""
-        ...
-
-    def dead_letters(self, *, watcher: str | None = None, limit: int = 100) -> list[DeadRecord]:
-        """The newest dead letters."""
         ...
 
     def verdicts(

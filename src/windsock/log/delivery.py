@@ -324,6 +324,7 @@ class Delivery(Registry):
                 attempts=entry["attempts"] + 1,
                 now=self._clock(),
                 body=entry["body"],
+                event_id=entry["event_id"],
             )
 
     def active_runs(self) -> list[tuple[str, str]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
 from windsock.events import Event
-from windsock.log.base import DeadRecord, EventQuery, EventRecord, State, VerdictRecord, WatcherHealth
-from windsock.log.transaction import ALL, SqlPart, event_of
+from windsock.log.base import EventQuery, EventRecord, State, VerdictRecord, WatcherHealth
+from windsock.log.transaction import ALL, SqlPart, event_of, like
 
 
 class Knowledge(SqlPart):
@@ -32,8 +31,7 @@ class Knowledge(SqlPart):
         given = {name: value for name, value in msgspec.structs.asdict(query).items() if value is not None}
         where = " AND ".join(sql for name, sql in conditions.items() if name in given) or "1 = 1"
         if query.text is not None:
-            escaped = re.sub(r"([!%_])", r"!\1", query.text)
-            given["text"] = f"%{escaped}%"
+            given["text"] = like(query.text)
         with self._transaction(write=False) as tx:
             rows = tx.rows(self._fill("list_events", where), **given)
             if len(rows) == query.limit > 0:
@@ -56,11 +54,6 @@ class Knowledge(SqlPart):
             )
             for row in rows
         ]
-
-    def dead_letters(self, *, watcher: str | None = None, limit: int = 100) -> list[DeadRecord]:
-        with self._transaction(write=False) as tx:
-            rows = tx.rows("dead_letters", watcher=watcher or "", limit=limit)
-        return [DeadRecord(**{name: row[name] for name in DeadRecord.__struct_fields__}) for row in rows]
 
     def verdicts(
         self, *, event_id: str | None = None, watcher: str | None = None, limit: int = 100

@@ -29,6 +29,7 @@ __all__ = [
     "delivered",
     "event_of",
     "known",
+    "like",
     "load_queries",
     "migrations",
 ]
@@ -141,6 +142,12 @@ def event_of(row: Row) -> Event:
 def delivered(row: Row) -> Event:
     """The event of a row that has replay, too: as a run gets it."""
     return Event.decode(row["body"], seq=row["seq"], attempt=row["attempts"], replay=row["replay"])
+
+
+def like(text: str) -> str:
+    """A pattern for ``LIKE … ESCAPE '!'`` that finds ``text`` anywhere."""
+    escaped = re.sub(r"([!%_])", r"!\1", text)
+    return f"%{escaped}%"
 
 
 def known(row: Row | None, name: str) -> Row:

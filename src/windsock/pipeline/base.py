@@ -49,4 +49,6 @@ def set_aside(event: Event, *, stage: str, reason: str, error: str | None = None
         body = event.encode()
     except Exception as problem:  # noqa: BLE001 - an event built past Event.make may hold any object
         body = f"{event.type} {event.id} from {event.source}: {describe(problem)}".encode("utf-8", "replace")
-    return DeadLetter(stage=stage, category=Category.INVALID, reason=reason, error=error, body=body)
+    return DeadLetter(
+        stage=stage, category=Category.INVALID, reason=reason, error=error, body=body, event_id=event.id
+    )

@@ -32,11 +32,6 @@ ORDER BY name {binary} {lock}
 UPDATE watchers SET closed_seq = last_seq, open_first = NULL, open_count = 0, open_bytes = 0, opened_at = NULL
 WHERE id = :id
 
--- name: insert_dead_letter
--- Set something aside.
-INSERT INTO dead_letters (watcher_id, seq, dag_id, run_id, stage, category, reason, error, attempts, at, body)
-VALUES (:watcher_id, :seq, :dag_id, :run_id, :stage, :category, :reason, :error, :attempts, :now, :body)
-
 -- name: insert_verdict
 -- Why an event went no further.
 INSERT INTO verdicts (watcher_id, event_id, stage, verdict, reason, seq, at, body)

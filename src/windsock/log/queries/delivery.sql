@@ -122,6 +122,7 @@ WHERE subscription_id = :subscription_id AND seq >= :first AND seq <= :last
 -- name: forget_dead_range
 -- Dead letters that a cleared run takes up again.
 DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND seq >= :first AND seq <= :last
+    AND state = 'dead'
 
 -- name: claimed_range
 -- The events of a stretch of a claim.
@@ -157,12 +158,12 @@ UPDATE entries SET state = 'claimed', claim_id = :claim_id
 WHERE subscription_id = :subscription_id AND seq >= :first AND seq <= :last
     AND (state IN ('pending', 'blocked') OR (state = 'dead' AND claim_id = :claim_id AND EXISTS (
         SELECT 1 FROM dead_letters d WHERE d.seq = entries.seq AND d.dag_id = :dag_id
-            AND d.run_id = :run_id AND d.category = 'poison')))
+            AND d.run_id = :run_id AND d.category = 'poison' AND d.state = 'dead')))
 
 -- name: forget_poison_range
 -- The dead letters of the events that a failed run goes on with.
 DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND category = 'poison'
-    AND seq >= :first AND seq <= :last
+    AND seq >= :first AND seq <= :last AND state = 'dead'
 
 -- name: settle_claim
 -- The run ended.
@@ -179,12 +180,6 @@ UPDATE entries SET state = 'pending', attempts = attempts + 1, claim_id = NULL,
         THEN :max_delay ELSE :retry_delay * (1 << attempts) END
 WHERE claim_id = :claim_id AND state = 'claimed' AND attempts + 1 < :max_attempts
 
--- name: bury_letters
--- Dead letters for the events that failed for the last time.
-INSERT INTO dead_letters (watcher_id, seq, dag_id, run_id, stage, category, reason, error, attempts, at, body)
-SELECT e.watcher_id, e.seq, :dag_id, :run_id, 'run', 'poison', :reason, NULL, x.attempts + 1, :now, e.body
-FROM entries x JOIN events e ON e.seq = x.seq WHERE x.claim_id = :claim_id AND x.state = 'claimed'
-
 -- name: bury_entries
 -- The events that failed for the last time.
 UPDATE entries SET state = 'dead', attempts = attempts + 1 WHERE claim_id = :claim_id AND state = 'claimed'
@@ -200,7 +195,7 @@ UPDATE entries SET state = 'pending' WHERE subscription_id = :subscription_id AN
 
 -- name: get_entry
 -- One event of a run.
-SELECT x.subscription_id, x.state, x.attempts, e.watcher_id, e.body
+SELECT x.subscription_id, x.state, x.attempts, e.watcher_id, e.id AS event_id, e.body
 FROM entries x JOIN subscriptions s ON s.id = x.subscription_id JOIN events e ON e.seq = x.seq
 JOIN claims c ON c.id = x.claim_id
 WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND x.seq = :seq {lock_s}

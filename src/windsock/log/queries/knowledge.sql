@@ -1,10 +1,5 @@
 -- What is known.
 
--- name: dead_letters
--- The newest dead letters.
-SELECT d.*, w.name AS watcher FROM dead_letters d JOIN watchers w ON w.id = d.watcher_id
-WHERE (:watcher = '' OR w.name = :watcher) ORDER BY d.id DESC LIMIT :limit
-
 -- name: health
 -- Every watcher with its counters and its source's heartbeat.
 SELECT w.name AS watcher, w.asset, w.source, w.logged, w.duplicates, w.filtered, w.dead, w.last_event_at,

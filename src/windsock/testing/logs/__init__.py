@@ -21,6 +21,7 @@ from windsock.testing.logs.durability import DurabilityContract
 from windsock.testing.logs.history import HistoryContract
 from windsock.testing.logs.knowledge import KnowledgeContract
 from windsock.testing.logs.leases import LeaseContract
+from windsock.testing.logs.letters import LettersContract
 from windsock.testing.logs.ordering import OrderingContract
 from windsock.testing.logs.outcomes import OutcomeContract
 from windsock.testing.logs.subscriptions import SubscriptionContract
@@ -37,6 +38,7 @@ class LogContract(
     ClaimContract,
     OrderingContract,
     OutcomeContract,
+    LettersContract,
     HistoryContract,
     KnowledgeContract,
 ):

@@ -1,0 +1,73 @@
+"""What was set aside: dead letters, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from windsock.log.base import DeadRecord
+from windsock.log.transaction import SqlPart, like
+
+
+class Letters(SqlPart):
+    """The part of the log that keeps what could not go on."""
+
+    def dead_letters(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        watcher: str | None = None,
+        dag_id: str | None = None,
+        category: str | None = None,
+        stage: str | None = None,
+        event_id: str | None = None,
+        text: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        before: int | None = None,
+        state: str | None = "dead",
+        limit: int = 100,
+    ) -> list[DeadRecord]:
+        pieces: dict[str, tuple[str, Any]] = {
+            "watcher": ("w.name = :watcher", watcher),
+            "dag_id": ("d.dag_id = :dag_id", dag_id),
+            "category": ("d.category = :category", category),
+            "stage": ("d.stage = :stage", stage),
+            "event_id": ("d.event_id = :event_id", event_id),
+            "text": ("lower(d.reason || ' ' || COALESCE(d.error, '')) LIKE lower(:text) ESCAPE '!'", text),
+            "since": ("d.at >= :since", since),
+            "until": ("d.at < :until", until),
+            "before": ("d.id < :before", before),
+            "state": ("d.state = :state", state),
+        }
+        given = {name: value for name, (_, value) in pieces.items() if value is not None}
+        where = [pieces[name][0] for name in given]
+        if text is not None:
+            given["text"] = like(text)
+        if ids is not None:
+            names = {f"letter_{number}": letter for number, letter in enumerate(ids)}
+            where.append(f"d.id IN ({', '.join(f':{name}' for name in names)})" if names else "1 = 0")
+            given |= names
+        with self._transaction(write=False) as tx:
+            rows = tx.rows(
+                self._fill("list_dead_letters", " AND ".join(where) or "1 = 1"), limit=limit, **given
+            )
+        return [DeadRecord(**{name: row[name] for name in DeadRecord.__struct_fields__}) for row in rows]
+
+    def redrive(self, ids: Sequence[int]) -> list[DeadRecord]:
+        now = self._clock()
+        others = []
+        letters = self.dead_letters(ids=ids, limit=max(len(ids), 1))
+        with self._transaction() as tx:
+            for letter in sorted(letters, key=lambda letter: letter.id):
+                if letter.seq is None or letter.dag_id is None:
+                    others.append(letter)
+                    continue
+                tx.run("revive_entry", watcher=letter.watcher, dag_id=letter.dag_id, seq=letter.seq, now=now)
+                tx.run("close_letter", id=letter.id, state="redriven", now=now)
+        return others
+
+    def discard(self, ids: Sequence[int]) -> int:
+        now = self._clock()
+        with self._transaction() as tx:
+            return sum(tx.run("close_letter", id=letter, state="discarded", now=now) for letter in ids)
