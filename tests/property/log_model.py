@@ -31,6 +31,7 @@ class Run:
     seqs: list[int]
     implicit: bool = False
     active: bool = True
+    failed: bool = False
     settled_at: float = 0.0
 
 
@@ -119,6 +120,7 @@ class LogModel:
         self.places: dict[tuple[str, str], Place] = {}
         self.keys: dict[bytes, tuple[int, float | None]] = {}
         self.letters: list[tuple[str, str, int]] = []
+        self.poison: set[tuple[str, str, int]] = set()
         self.cursor: dict[str, int] | None = None
         self.lease: Lease | None = None
         self.epoch = 0
@@ -230,7 +232,7 @@ class LogModel:
             found = True
             if not run.active:
                 self._take_back(place, run_id, entries)
-            run.active, run.implicit, place.explicit = True, False, True
+            run.active, run.failed, run.implicit, place.explicit = True, False, False, True
             held += entries
         if not found:
             offers = [(entry.seq, place, entry) for place in places for entry in place.claimable(now)]
@@ -248,6 +250,7 @@ class LogModel:
             if entry.state in (State.PENDING, State.DEAD) or entry.run == run_id:
                 entry.state, entry.run = State.CLAIMED, run_id
         gone = {(place.dag_id, run_id, entry.seq) for entry in entries}
+        self.poison -= gone
         self.letters = [letter for letter in self.letters if letter not in gone]
 
     def _take(self, place: Place, run_id: str, entries: list[Entry], *, implicit: bool) -> None:
@@ -269,9 +272,11 @@ class LogModel:
         settled = 0
         for place in self.places_of(dag_id):
             run = place.runs.get(run_id)
+            if run is not None and ok and run.failed:
+                self._resume(place, run, run_id)
             if run is None or not run.active:
                 continue
-            run.active, run.settled_at = False, now
+            run.active, run.settled_at, run.failed = False, now, not ok
             for entry in place.entries.values():
                 if (entry.state, entry.run) != (State.CLAIMED, run_id):
                     continue
@@ -282,12 +287,25 @@ class LogModel:
                     self._fail(place, entry, run_id, now)
         return settled
 
+    def _resume(self, place: Place, run: Run, run_id: str) -> None:
+        """A run that failed has succeeded after all: it has what no other run took, and what it buried."""
+        run.active, run.failed = True, False
+        for entry in (place.entries[seq] for seq in run.seqs if seq in place.entries):
+            letter = (place.dag_id, run_id, entry.seq)
+            buried = entry.state is State.DEAD and entry.run == run_id and letter in self.poison
+            if entry.state is State.PENDING or buried:
+                entry.state, entry.run = State.CLAIMED, run_id
+        resumed = {(place.dag_id, run_id, seq) for seq in run.seqs} & self.poison
+        self.letters = [letter for letter in self.letters if letter not in resumed]
+        self.poison -= resumed
+
     def _fail(self, place: Place, entry: Entry, run_id: str, now: float) -> None:
         spec = place.watcher.spec
         entry.attempts += 1
         if entry.attempts >= spec.max_attempts:
             entry.state = State.DEAD
             self.letters.append((place.dag_id, run_id, entry.seq))
+            self.poison.add((place.dag_id, run_id, entry.seq))
         else:
             entry.state, entry.run = State.PENDING, None
             entry.ready_at = now + min(MAX_DELAY, spec.retry_delay * 2 ** (entry.attempts - 1))
@@ -297,7 +315,7 @@ class LogModel:
         for place in self.places_of(dag_id):
             run = place.runs.get(run_id)
             if run is not None and run.active:
-                run.active, run.settled_at = False, now
+                run.active, run.settled_at, run.failed = False, now, True
                 released += place.give_back(run_id)
         return released
 
