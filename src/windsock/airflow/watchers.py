@@ -14,8 +14,9 @@ A mistake in any of them is refused when the Dag is parsed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from airflow.sdk import AssetWatcher
@@ -23,6 +24,7 @@ from airflow.sdk import AssetWatcher
 from windsock.airflow.trigger import WatcherTrigger
 from windsock.events import MAX_EVENT_BYTES
 from windsock.pipeline import Pipeline
+from windsock.pipeline.schemas import with_schemas
 from windsock.sources import make_source
 from windsock.spec import DEFAULT_BATCH, HIGH_WATER, LOW_WATER, Batching, WatcherSpec
 
@@ -187,9 +189,18 @@ class EventWatcher(AssetWatcher):
                 "low_water": low_water,
             }
         )
+        spec = with_schemas(spec, _caller_folder())
         make_source(spec.kind, spec.options)
-        Pipeline.compile(spec)
+        Pipeline.compile(spec, online=False)
         super().__init__(name=name, trigger=WatcherTrigger(spec.as_dict()))
+
+
+def _caller_folder() -> Path:
+    """The folder of the file that declares the watcher: a schema's file is looked for beside it."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to look up the stack
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("windsock.airflow"):
+        frame = frame.f_back
+    return Path(frame.f_globals.get("__file__") or ".").parent
 
 
 class AirflowAssetWatcher(EventWatcher):

@@ -17,7 +17,10 @@ from windsock.pipeline.dedupe import DedupeStep
 from windsock.pipeline.expressions import Evaluate, Failure, compile_condition
 from windsock.pipeline.filter import FilterStep, TypesStep
 from windsock.pipeline.key import KeyStep
+from windsock.pipeline.schemas import is_remote
 from windsock.pipeline.size import SizeStep
+from windsock.pipeline.transform import TransformStep
+from windsock.pipeline.validate import ValidateStep, VersionsStep
 from windsock.spec import WatcherSpec
 
 __all__ = ["Outcome", "Pipeline", "Result", "Step"]
@@ -57,10 +60,11 @@ class Pipeline:
         self._flush = flush
 
     @classmethod
-    def compile(cls, spec: WatcherSpec, *, scope: str | None = None) -> Pipeline:
+    def compile(cls, spec: WatcherSpec, *, scope: str | None = None, online: bool = True) -> Pipeline:
         """Compile what the spec declares; raises SpecError that shows where an expression is wrong.
 
-        Events are duplicates of each other only inside one ``scope``, by default the watcher.
+        Events are duplicates of each other only inside one ``scope``, by default the watcher. With
+        ``online=False`` schemas behind a URL are left out: the definition is checked, events are not.
         """
         steps: list[Step] = []
         if spec.types:
@@ -69,6 +73,13 @@ class Pipeline:
         for index, condition in enumerate(conditions):
             option = "where" if len(conditions) == 1 else f"where[{index}]"
             steps.append(FilterStep(condition, watcher=spec.name, option=option))
+        if spec.transform is not None:
+            steps.append(TransformStep(spec.transform, watcher=spec.name))
+        coerce = spec.schema_mode == "coerce"
+        if spec.schema is not None and (online or not is_remote(spec.schema)):
+            steps.append(ValidateStep(spec.schema, coerce=coerce, watcher=spec.name))
+        if spec.versions is not None and (online or not any(map(is_remote, spec.versions.schemas.values()))):
+            steps.append(VersionsStep(spec.versions, coerce=coerce, watcher=spec.name))
         if spec.key:
             steps.append(KeyStep(spec.key, watcher=spec.name))
         dedupe = DedupeStep(spec.dedupe_key, scope=scope or spec.name, watcher=spec.name)

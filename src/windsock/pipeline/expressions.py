@@ -30,7 +30,15 @@ from windsock.events import Event
 from windsock.spec import SpecError
 from windsock.values import InvalidEvent, describe, scalar_text
 
-__all__ = ["Evaluate", "Failure", "compile_condition", "compile_text", "compile_value"]
+__all__ = [
+    "Evaluate",
+    "Failure",
+    "compile_condition",
+    "compile_text",
+    "compile_value",
+    "import_function",
+    "is_function",
+]
 
 _DYNAMIC = ("subject", "key", "sequence", "correlation", "cause", "datacontenttype", "dataschema")
 _TYPES: Mapping[str, Any] = {
@@ -55,6 +63,19 @@ class Failure:
 
 Evaluate = Callable[[Event], Any]
 """An expression's value on an event, or a :class:`Failure`; never raises."""
+
+
+def is_function(expression: str) -> bool:
+    """Whether it names a Python function."""
+    return _FUNCTION.fullmatch(expression) is not None
+
+
+def import_function(target: str, where: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names; raises SpecError, which begins with ``where``."""
+    named = _FUNCTION.fullmatch(target)
+    if named is None:
+        raise SpecError(f"{where}: {target!r} is not package.module:function")
+    return _function(named[1], named[2], where)
 
 
 def compile_value(expression: str, *, watcher: str, option: str) -> Evaluate:
