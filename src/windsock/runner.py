@@ -270,6 +270,7 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
         dead=[*dead, *outcome.dead],
         filtered=len(outcome.verdicts),
         verdicts=outcome.verdicts,
+        numbers=outcome.numbers,
         flush=outcome.flush,
     )
 
@@ -284,5 +285,6 @@ def join_writes(watcher: str, writes: Sequence[Write], dead: Sequence[DeadLetter
         dead=[*dead, *(letter for write in writes for letter in write.dead)],
         filtered=sum(write.filtered for write in writes),
         verdicts=[verdict for write in writes for verdict in write.verdicts],
+        numbers=[number for write in writes for number in write.numbers],
         flush=any(write.flush for write in writes),
     )

@@ -115,7 +115,7 @@ class Lookout:
 
 def _due(log: Log, watchers: list[str]) -> tuple[list[Announcement], set[str]]:
     """What is to be announced of these watchers, and the sources that no Dag wants any more."""
-    log.close_batches()
+    log.tick()
     due = log.due(watchers, inline=settings.inline_events(), inline_bytes=settings.inline_bytes())
     return due, log.unwanted()
 

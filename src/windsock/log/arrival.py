@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import msgspec
 
 from windsock.events import Event, Verdict
 from windsock.log.base import REMEMBERED, Appended, Lease, Write
+from windsock.log.sequence import Sequencer, letters_of, ordering_of
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
+from windsock.spec import Ordering
 
 
 class Arrival(SqlPart):
@@ -41,22 +44,34 @@ class Arrival(SqlPart):
         bodies = list(write.bodies) or [event.encode() for event in events]
         seqs = tx.take_seqs(len(events)) if events else ()
         duplicates: list[tuple[Event, int]] = []
+        numbers = list(write.numbers)
         if write.dedup:
+            digests = _scoped(write.dedup, watcher)
             expires_at = None if watcher["dedupe"] is None else now + watcher["dedupe"]
             # Backwards, so that of two events with one key inside the write the earlier one stays.
-            first = dict(zip(reversed(write.dedup), reversed(seqs), strict=True))
+            first = dict(zip(reversed(digests), reversed(seqs), strict=True))
             seen = tx.remember(list(first), list(first.values()), expires_at, now)
             if seen or len(first) < len(events):
                 first |= seen
-                fresh = [first[digest] == seq for digest, seq in zip(write.dedup, seqs, strict=True)]
+                fresh = [first[digest] == seq for digest, seq in zip(digests, seqs, strict=True)]
                 duplicates = [
                     (event, first[digest])
-                    for event, digest, new in zip(events, write.dedup, fresh, strict=True)
+                    for event, digest, new in zip(events, digests, fresh, strict=True)
                     if not new
                 ]
                 bodies = [body for body, new in zip(bodies, fresh, strict=True) if new]
                 events = [event for event, new in zip(events, fresh, strict=True) if new]
                 seqs = [seq for seq, new in zip(seqs, fresh, strict=True) if new]
+                numbers = (
+                    [number for number, new in zip(numbers, fresh, strict=True) if new] if numbers else []
+                )
+        held = 0
+        ordering = ordering_of(watcher)
+        if ordering is not None and numbers:
+            released = Sequencer(tx, watcher, ordering, now).arrive(events, bodies, numbers)
+            events, bodies, held = released.events, released.bodies, released.held
+            seqs = tx.take_seqs(len(events)) if events else ()
+            tx.run("count_held", id=watcher["id"], held=held, late=released.late)
         if events:
             tx.insert_events(watcher["id"], events, bodies, seqs, now)
         self._batch(tx, watcher, write, bodies, seqs, len(duplicates), now)
@@ -78,6 +93,7 @@ class Arrival(SqlPart):
         return Appended(
             new=[msgspec.structs.replace(e, seq=s) for e, s in zip(events, seqs, strict=True)],
             duplicates=duplicates,
+            held=max(held, 0),
         )
 
     def _remember_verdicts(
@@ -132,16 +148,24 @@ class Arrival(SqlPart):
             )  # fmt: skip
             first, count, size, closed_seq, opened_at = None, 0, 0, last, None
 
+        leads = watcher["batch_leading"] and not count and _paused(watcher, now)
         for seq, body in zip(seqs, bodies, strict=True):
             if first is None:
                 first, opened_at = seq, now
             count += 1
             size += len(body)
-            if count >= watcher["batch_size"]:
+            if leads:
+                shut(seq, "leading")
+                leads = False
+            elif count >= watcher["batch_size"]:
                 shut(seq, "size")
             elif size >= watcher["batch_bytes"]:
                 shut(seq, "bytes")
-        if count and (write.flush or not (watcher["batch_within"] or watcher["batch_quiet"])):
+        waits = watcher["batch_within"] or watcher["batch_quiet"]
+        if watcher["batch_target"]:
+            # Adaptive: an idle consumer gets what there is, a busy one finds more when it comes back.
+            waits = waits or bool(tx.rows("busy_places", watcher_id=watcher["id"]))
+        if count and (write.flush or not waits):
             shut(seqs[-1] if seqs else watcher["last_seq"], "flush" if write.flush else "append")
         tx.many("insert_batch", closed)
         tx.run(
@@ -168,7 +192,6 @@ class Arrival(SqlPart):
         with self._transaction() as tx:
             ripe = tx.rows("ripe_batches", now=now)
             for row in ripe:
-                waited = row["batch_within"] and row["opened_at"] + row["batch_within"] <= now
                 tx.run(
                     "insert_batch",
                     watcher_id=row["id"],
@@ -176,8 +199,52 @@ class Arrival(SqlPart):
                     last_seq=row["last_seq"],
                     count=row["open_count"],
                     bytes=row["open_bytes"],
-                    reason="within" if waited else "quiet",
+                    reason=_reason(row, now),
                     now=now,
                 )
                 tx.run("close_open_batch", id=row["id"])
             return len(ripe)
+
+    def release_gaps(self) -> None:
+        now = self._clock()
+        with self._transaction(write=False) as tx:
+            names = [row["name"] for row in tx.rows("waiting_sequences")]
+        for name in names:
+            with self._transaction() as tx:
+                watcher = known(tx.row("lock_watcher", name=name), name)
+                ordering = ordering_of(watcher) or Ordering(by="", wait=0.0)
+                released, dead = Sequencer(tx, watcher, ordering, now).give_up()
+                if not released.held:
+                    continue
+                seqs = tx.take_seqs(len(released.events)) if released.events else ()
+                if released.events:
+                    tx.insert_events(watcher["id"], released.events, released.bodies, seqs, now)
+                write = Write(watcher=name, events=released.events)
+                self._batch(tx, watcher, write, released.bodies, seqs, 0, now)
+                tx.many("insert_dead_letter", letters_of(dead, watcher["id"], ordering, now))
+                tx.run("count_held", id=watcher["id"], held=released.held, late=0)
+                if dead:
+                    tx.run("count_dead", watcher_id=watcher["id"], n=len(dead))
+
+
+def _scoped(digests: Sequence[bytes], watcher: Row) -> Sequence[bytes]:
+    """The dedup keys as they are stored: those that count for a whole asset carry its name."""
+    if not watcher["dedupe_asset"]:
+        return digests
+    asset = (watcher["asset"] or watcher["name"]).encode()
+    return [hashlib.blake2b(digest + asset, digest_size=16).digest() for digest in digests]
+
+
+def _paused(watcher: Row, now: float) -> bool:
+    """Whether nothing came for the watcher's quiet period."""
+    last = watcher["last_event_at"]
+    return last is None or bool(last + watcher["batch_quiet"] <= now)
+
+
+def _reason(row: Row, now: float) -> str:
+    """Which limit an open batch has reached."""
+    if row["batch_within"] and row["opened_at"] + row["batch_within"] <= now:
+        return "within"
+    if row["batch_quiet"] and row["last_event_at"] + row["batch_quiet"] <= now:
+        return "quiet"
+    return "adaptive" if row["batch_target"] else "append"

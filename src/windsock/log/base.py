@@ -119,6 +119,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """How many events went no further."""
     verdicts: Sequence[Verdict] = ()
     """Those of them that are to be remembered; the log keeps the newest, see :data:`REMEMBERED`."""
+    numbers: Sequence[int] = ()
+    """One sequence number per event, if the watcher puts its events in order by a number."""
     flush: bool = False
     """Close the batch after these events."""
 
@@ -128,6 +130,8 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
 
     new: list[Event]
     duplicates: list[tuple[Event, int]]
+    held: int = 0
+    """How many wait for an event that comes before them in their sequence."""
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +232,10 @@ class WatcherHealth(msgspec.Struct, frozen=True, kw_only=True):
     lag: int | None
     error: str | None
     last_event_at: float | None
+    held: int
+    """Events that wait for one that comes before them in their sequence."""
+    late: int
+    """Events that came after one that follows them in their sequence."""
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,8 +371,19 @@ class Log(Protocol):
         """Store events, dedup keys, dead letters, counters and the source's cursor in one transaction."""
         ...
 
+    def tick(self) -> None:
+        """Do what is due by the clock: :meth:`close_batches`, :meth:`release_gaps`, :meth:`expire` and
+        :meth:`advance_replays`. Costs a few reads when there is nothing to do."""
+
     def close_batches(self) -> int:
         """Close every batch whose time window or quiet period has passed; how many were closed."""
+        ...
+
+    def release_gaps(self) -> None:
+        """Go on behind every gap in a sequence that was waited for long enough."""
+
+    def expire(self) -> int:
+        """Set aside what has waited longer than its watcher's ``max_age``; how many."""
         ...
 
     # who is told

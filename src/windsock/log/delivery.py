@@ -91,6 +91,7 @@ class Delivery(Registry):
                 count=announcement.count,
                 now=now,
             )
+            tx.run("mark_announced", watcher=announcement.watcher, now=now)
             tx.run("mark_batches_announced", watcher=announcement.watcher, up_to=announcement.up_to, now=now)
             for dag_id, claims in sorted(announcement.claims.items()):
                 tx.run(
@@ -114,18 +115,26 @@ class Delivery(Registry):
                 return held
             if limit is None:
                 limit = max((place["batch_size"] for place in places), default=0)
-            offers = [self._claimable(tx, place, place["closed_seq"], limit, now) for place in places]
-            picked = sorted((row for rows, _ in offers for row in rows), key=lambda row: int(row["seq"]))[
-                :limit
+            offers = [
+                self._claimable(tx, place, place["closed_seq"], min(limit, _allowance(place, now)), now)
+                for place in places
             ]
-            end = picked[-1]["seq"] if picked else 0
+            picked = _pick(places, [rows for rows, _ in offers], limit)
             for place, (rows, blocked) in zip(places, offers, strict=True):
                 tx.run("mark_explicit", subscription_id=place["id"])
-                mine = [row["seq"] for row in rows if row["seq"] <= end]
+                mine = [seq for seq, owner, _ in picked if owner == place["id"]]
                 left = rows[len(mine)]["seq"] if len(mine) < len(rows) else float("inf")
                 passed = [seq for seq in blocked if seq < left]
                 self._take(tx, place, run_id, mine, passed, implicit=False, now=now)
-        return [delivered(row) for row in picked]
+                if place["rate_count"] and mine:
+                    tx.run(
+                        "use_rate",
+                        subscription_id=place["id"],
+                        window=place["rate_window"],
+                        n=len(mine),
+                        now=now,
+                    )
+        return [delivered(row) for _, _, row in sorted(picked, key=lambda one: one[0])]
 
     def _held(self, tx: Transaction, places: Sequence[Row], run_id: str) -> list[Event] | None:
         """What the run has already; a claim that it did not make itself, or that is empty, is taken back."""
@@ -228,6 +237,35 @@ class Delivery(Registry):
             )
         tx.many("block_entry", [{"subscription_id": place["id"], "seq": seq} for seq in blocked])
         tx.run("advance_subscription", subscription_id=place["id"], frontier=max(frontier, last))
+
+    def expire(self) -> int:
+        now = self._clock()
+        with self._transaction(write=False) as tx:
+            aging = tx.rows("aging_places", now=now)
+        expired = 0
+        for row in aging:
+            with self._transaction() as tx:
+                place = self._subscribe(tx, row["watcher"], row["dag_id"])
+                expired += self._expire(tx, place, row["before"], now)
+        return expired
+
+    def _expire(self, tx: Transaction, place: Row, before: float, now: float) -> int:
+        """Set aside what has waited for this Dag since before that time."""
+        ids = {"subscription_id": place["id"]}
+        fresh = {"watcher_id": place["watcher_id"], "frontier": place["frontier"]}
+        last = tx.rows("last_expired", closed_seq=place["closed_seq"], before=before, **fresh)[0]["seq"]
+        if last is not None:
+            tx.run("expire_fresh", up_to=last, **ids, **fresh)
+            tx.run("move_frontier", frontier=last, **ids)
+        reason = "it waited longer than the watcher's max_age"
+        expired = tx.run(
+            "expired_letters", dag_id=place["dag_id"], reason=reason, before=before, now=now, **ids
+        )
+        if expired:
+            tx.run("expire_entries", before=before, **ids)
+            tx.run("count_dead", watcher_id=place["watcher_id"], n=expired)
+            tx.run("unblock", **ids)
+        return expired
 
     def claim_announced(self, watcher: str, dag_id: str, run_id: str, up_to: int) -> int:
         now = self._clock()
@@ -334,3 +372,22 @@ class Delivery(Registry):
     def failed_runs(self, *, since: float) -> list[tuple[str, str]]:
         with self._transaction(write=False) as tx:
             return [(row["dag_id"], row["run_id"]) for row in tx.rows("failed_runs", since=since)]
+
+
+def _allowance(place: Row, now: float) -> int:
+    """How many events the watcher's rate limit lets this Dag take now."""
+    if not place["rate_count"]:
+        return ALL
+    over = place["rate_at"] is None or place["rate_at"] + place["rate_window"] <= now
+    return int(place["rate_count"]) if over else max(0, int(place["rate_count"]) - int(place["rate_used"]))
+
+
+def _pick(places: Sequence[Row], offers: Sequence[Sequence[Row]], limit: int) -> list[tuple[int, int, Row]]:
+    """(seq, subscription, row) of what a run gets: higher priorities first, then the oldest."""
+    offered = [
+        (-int(place["priority"]), int(row["seq"]), int(place["id"]), row)
+        for place, rows in zip(places, offers, strict=True)
+        for row in rows
+    ]
+    offered.sort(key=lambda one: one[:2])
+    return [(seq, owner, row) for _, seq, owner, row in offered[:limit]]

@@ -10,13 +10,14 @@ import msgspec
 
 from windsock.log.base import Beat, Kept, Lease, Subscription
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
-from windsock.spec import WatcherSpec
+from windsock.spec import WatcherSpec, rate
 
 
 class Registry(SqlPart):
     """The part of the log that knows the watchers, the Dags and the readers."""
 
     def register(self, spec: WatcherSpec, *, source: str, asset: str | None = None) -> None:
+        allowed, window = rate(spec.rate_limit) if spec.rate_limit else (None, None)
         with self._transaction() as tx:
             tx.run(
                 "put_watcher",
@@ -28,8 +29,17 @@ class Registry(SqlPart):
                 batch_bytes=spec.batch.bytes,
                 batch_within=spec.batch.within,
                 batch_quiet=spec.batch.quiet,
+                batch_leading=int(spec.batch.leading),
+                batch_target=spec.batch.target or 0.0,
                 dedupe=spec.dedupe,
+                dedupe_asset=int(spec.dedupe_scope == "asset"),
                 ordered=int(spec.key is not None),
+                ordering=msgspec.json.encode(spec.sequence).decode() if spec.sequence else None,
+                throttle=spec.throttle,
+                rate_count=allowed,
+                rate_window=window,
+                priority=spec.priority,
+                max_age=spec.max_age,
                 max_attempts=spec.max_attempts,
                 retry_delay=spec.retry_delay,
             )

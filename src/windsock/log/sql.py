@@ -21,6 +21,12 @@ __all__ = ["SqlLog"]
 class SqlLog(Arrival, Delivery, Letters, History, Knowledge):
     """Implements :class:`windsock.log.base.Log`; a dialect adds the connection."""
 
+    def tick(self) -> None:
+        self.close_batches()
+        self.release_gaps()
+        self.expire()
+        self.advance_replays()
+
     @abc.abstractmethod
     def close(self) -> None:
         """Let go of the database."""

@@ -17,6 +17,7 @@ from windsock.pipeline.dedupe import DedupeStep
 from windsock.pipeline.expressions import Evaluate, Failure, compile_condition
 from windsock.pipeline.filter import FilterStep, TypesStep
 from windsock.pipeline.key import KeyStep
+from windsock.pipeline.number import NumberStep
 from windsock.pipeline.schemas import is_remote
 from windsock.pipeline.size import SizeStep
 from windsock.pipeline.transform import TransformStep
@@ -38,6 +39,8 @@ class Outcome:
     verdicts: list[Verdict] = field(default_factory=list)
     """What was filtered, and why if the filter could not be evaluated."""
     dead: list[DeadLetter] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """The sequence number of each kept event, if the watcher orders by one."""
     flush: bool = False
     """Whether a kept event closes the batch."""
 
@@ -52,12 +55,14 @@ class Pipeline:
         size: SizeStep,
         dedupe: DedupeStep | None,
         flush: Evaluate | None,
+        numbers: NumberStep | None = None,
     ) -> None:
         self.spec = spec
         self._steps = steps
         self._size = size
         self._dedupe = dedupe
         self._flush = flush
+        self._numbers = numbers
 
     @classmethod
     def compile(cls, spec: WatcherSpec, *, scope: str | None = None, online: bool = True) -> Pipeline:
@@ -82,11 +87,15 @@ class Pipeline:
             steps.append(VersionsStep(spec.versions, coerce=coerce, watcher=spec.name))
         if spec.key:
             steps.append(KeyStep(spec.key, watcher=spec.name))
-        dedupe = DedupeStep(spec.dedupe_key, scope=scope or spec.name, watcher=spec.name)
+        # The log adds the asset to keys that count for all of it.
+        scope = scope or ("" if spec.dedupe_scope == "asset" else spec.name)
+        dedupe = DedupeStep(spec.dedupe_key, scope=scope, watcher=spec.name)
+        numbers = NumberStep(spec.sequence.by, watcher=spec.name) if spec.sequence else None
         flush = spec.batch.flush and compile_condition(
             spec.batch.flush, watcher=spec.name, option="batch.flush"
         )
-        return cls(spec, steps, SizeStep(spec.max_bytes), None if spec.dedupe == 0 else dedupe, flush or None)
+        labels = None if spec.dedupe == 0 else dedupe
+        return cls(spec, steps, SizeStep(spec.max_bytes), labels, flush or None, numbers)
 
     def run(self, events: Sequence[Event]) -> Outcome:
         """Take events through every step, in order."""
@@ -96,11 +105,17 @@ class Pipeline:
             events = result.kept
             outcome.verdicts += result.filtered
             outcome.dead += result.dead
+        if self._numbers:
+            numbered = self._numbers.apply(events)
+            events = numbered.kept
+            outcome.dead += numbered.dead
         sized = self._size.apply(events)
         outcome.kept, outcome.bodies = sized.kept, sized.bodies
         outcome.dead += sized.dead
         if self._dedupe:
             self._label(self._dedupe, outcome)
+        if self._numbers:
+            outcome.numbers = self._numbers.label(outcome.kept)
         if self._flush:
             # An event on which the flush condition fails does not close the batch; its limits will.
             outcome.flush = any(self._flush(event) is True for event in outcome.kept)

@@ -24,8 +24,17 @@ SELECT * FROM watchers
 WHERE open_count > 0 AND (
     (batch_within > 0 AND opened_at + batch_within <= :now)
     OR (batch_quiet > 0 AND last_event_at + batch_quiet <= :now)
-    OR (batch_within = 0 AND batch_quiet = 0))
+    OR (batch_target > 0 AND (opened_at + batch_target <= :now OR NOT EXISTS (
+        SELECT 1 FROM subscriptions s WHERE s.watcher_id = watchers.id AND s.active = 1 AND s.paused = 0
+            AND (s.woken_at IS NOT NULL OR s.frontier < watchers.closed_seq))))
+    OR (batch_within = 0 AND batch_quiet = 0 AND batch_target = 0))
 ORDER BY name {binary} {lock}
+
+-- name: busy_places
+-- Dags of a watcher that have not taken yet what they were last told of.
+SELECT s.id FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
+WHERE w.id = :watcher_id AND s.active = 1 AND s.paused = 0
+    AND (s.woken_at IS NOT NULL OR s.frontier < w.closed_seq) LIMIT 1
 
 -- name: close_open_batch
 -- Everything that a watcher has may be claimed.

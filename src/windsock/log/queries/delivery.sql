@@ -5,6 +5,9 @@
 SELECT DISTINCT w.name
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 WHERE s.active = 1 AND s.paused = 0 AND (s.woken_at IS NULL OR s.wake_at <= :now)
+    AND (w.throttle = 0 OR w.announced_at IS NULL OR w.announced_at + w.throttle <= :now)
+    AND (w.rate_count IS NULL OR s.rate_at IS NULL OR s.rate_at + w.rate_window <= :now
+        OR s.rate_used < w.rate_count)
     AND (s.frontier < w.closed_seq OR EXISTS (
         SELECT 1 FROM entries x
         WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked') AND x.available_at <= :now))
@@ -14,6 +17,9 @@ WHERE s.active = 1 AND s.paused = 0 AND (s.woken_at IS NULL OR s.wake_at <= :now
 SELECT s.*, w.name AS watcher, w.closed_seq, w.ordered
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 WHERE w.name = :watcher AND s.active = 1 AND s.paused = 0 AND (s.woken_at IS NULL OR s.wake_at <= :now)
+    AND (w.throttle = 0 OR w.announced_at IS NULL OR w.announced_at + w.throttle <= :now)
+    AND (w.rate_count IS NULL OR s.rate_at IS NULL OR s.rate_at + w.rate_window <= :now
+        OR s.rate_used < w.rate_count)
     AND (s.frontier < w.closed_seq OR EXISTS (
         SELECT 1 FROM entries x
         WHERE x.subscription_id = s.id AND x.state IN ('pending', 'blocked') AND x.available_at <= :now))
@@ -50,6 +56,54 @@ UPDATE subscriptions SET woken_at = :now, wakes = wakes + 1,
     wake_at = :now + CASE WHEN wakes >= 7 THEN :max_delay ELSE :delay * (1 << wakes) END
 WHERE dag_id = :dag_id AND claims = :claims AND active = 1 AND (woken_at IS NULL OR wake_at <= :now)
     AND watcher_id = (SELECT id FROM watchers WHERE name = :watcher)
+
+-- name: mark_announced
+-- When a watcher was announced last.
+UPDATE watchers SET announced_at = :now WHERE name = :watcher
+
+-- name: use_rate
+-- A run took events of a Dag's allowance, in a new window if the last one is over.
+UPDATE subscriptions SET
+    rate_used = CASE WHEN rate_at IS NULL OR rate_at + :window <= :now THEN :n ELSE rate_used + :n END,
+    rate_at = CASE WHEN rate_at IS NULL OR rate_at + :window <= :now THEN :now ELSE rate_at END
+WHERE id = :subscription_id
+
+-- name: aging_places
+-- Dags whose events expire, and the time before which they have.
+SELECT s.id, s.dag_id, s.frontier, w.id AS watcher_id, w.name AS watcher, w.closed_seq, :now - w.max_age AS before
+FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
+WHERE s.active = 1 AND w.max_age IS NOT NULL ORDER BY w.name {binary}, s.id
+
+-- name: last_expired
+-- The newest event that no run has seen and that has waited too long.
+SELECT MAX(seq) AS seq FROM events
+WHERE watcher_id = :watcher_id AND seq > :frontier AND seq <= :closed_seq AND received_at < :before
+
+-- name: expire_fresh
+-- Give a subscription its own row for events that it will not see.
+INSERT INTO entries (subscription_id, seq, claim_id, state)
+SELECT :subscription_id, e.seq, NULL, 'pending' FROM events e
+WHERE e.watcher_id = :watcher_id AND e.seq > :frontier AND e.seq <= :up_to
+
+-- name: expired_letters
+-- Dead letters for what has waited too long.
+INSERT INTO dead_letters (watcher_id, seq, dag_id, run_id, stage, category, reason, error, attempts, at, body,
+    event_id, first_at)
+SELECT e.watcher_id, e.seq, :dag_id, NULL, 'claim', 'expired', :reason, NULL, x.attempts, :now, e.body, e.id, :now
+FROM entries x JOIN events e ON e.seq = x.seq
+WHERE x.subscription_id = :subscription_id AND x.state IN ('pending', 'blocked') AND x.replay IS NULL
+    AND e.received_at < :before
+
+-- name: expire_entries
+-- Events that have waited too long.
+UPDATE entries SET state = 'dead' WHERE subscription_id = :subscription_id AND state IN ('pending', 'blocked')
+    AND replay IS NULL AND seq IN (SELECT e.seq FROM entries x JOIN events e ON e.seq = x.seq
+        WHERE x.subscription_id = :subscription_id AND x.state IN ('pending', 'blocked')
+            AND e.received_at < :before)
+
+-- name: move_frontier
+-- A subscription has passed events without a claim.
+UPDATE subscriptions SET frontier = :frontier WHERE id = :subscription_id
 
 -- name: get_claim
 -- What a run has of a subscription.

@@ -2,7 +2,7 @@
 
 -- name: health
 -- Every watcher with its counters and its source's heartbeat.
-SELECT w.name AS watcher, w.asset, w.source, w.logged, w.duplicates, w.filtered, w.dead, w.last_event_at,
+SELECT w.name AS watcher, w.asset, w.source, w.logged, w.duplicates, w.filtered, w.dead, w.last_event_at, w.held, w.late,
     r.state, r.owner, r.heartbeat_at, r.lag, r.error
 FROM watchers w LEFT JOIN sources r ON r.name = w.source ORDER BY w.name
 

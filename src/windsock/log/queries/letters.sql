@@ -24,7 +24,7 @@ WHERE {where} ORDER BY d.id DESC LIMIT :limit
 
 -- name: revive_entry
 -- A dead event waits for its Dag again, in its old place, as if it had never been tried.
-UPDATE entries SET state = 'pending', claim_id = NULL, attempts = 0, available_at = :now
+UPDATE entries SET state = 'pending', claim_id = NULL, attempts = 0, available_at = :now, replay = :replay
 WHERE seq = :seq AND state = 'dead' AND subscription_id = (
     SELECT s.id FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
     WHERE w.name = :watcher AND s.dag_id = :dag_id)

@@ -30,14 +30,22 @@ UPDATE leases SET owner = :owner, epoch = :epoch, expires_at = :expires_at WHERE
 
 -- name: put_watcher
 -- Make a watcher known, or bring its definition up to date.
-INSERT INTO watchers (name, asset, source, spec, batch_size, batch_bytes, batch_within, batch_quiet, dedupe,
-    ordered, max_attempts, retry_delay)
-VALUES (:name, :asset, :source, :spec, :batch_size, :batch_bytes, :batch_within, :batch_quiet, :dedupe,
-    :ordered, :max_attempts, :retry_delay)
-ON CONFLICT (name) DO UPDATE SET asset = COALESCE(excluded.asset, watchers.asset), source = excluded.source,
-    spec = excluded.spec, batch_size = excluded.batch_size, batch_bytes = excluded.batch_bytes,
-    batch_within = excluded.batch_within, batch_quiet = excluded.batch_quiet, dedupe = excluded.dedupe,
-    ordered = excluded.ordered, max_attempts = excluded.max_attempts, retry_delay = excluded.retry_delay
+INSERT INTO watchers (
+    name, asset, source, spec, batch_size, batch_bytes, batch_within, batch_quiet, batch_leading,
+    batch_target, dedupe, dedupe_asset, ordered, ordering, throttle, rate_count, rate_window, priority,
+    max_age, max_attempts, retry_delay)
+VALUES (
+    :name, :asset, :source, :spec, :batch_size, :batch_bytes, :batch_within, :batch_quiet, :batch_leading,
+    :batch_target, :dedupe, :dedupe_asset, :ordered, :ordering, :throttle, :rate_count, :rate_window,
+    :priority, :max_age, :max_attempts, :retry_delay)
+ON CONFLICT (name) DO UPDATE SET asset = COALESCE(excluded.asset, watchers.asset),
+    source = excluded.source, spec = excluded.spec, batch_size = excluded.batch_size, batch_bytes =
+    excluded.batch_bytes, batch_within = excluded.batch_within, batch_quiet = excluded.batch_quiet,
+    batch_leading = excluded.batch_leading, batch_target = excluded.batch_target, dedupe =
+    excluded.dedupe, dedupe_asset = excluded.dedupe_asset, ordered = excluded.ordered, ordering =
+    excluded.ordering, throttle = excluded.throttle, rate_count = excluded.rate_count, rate_window =
+    excluded.rate_window, priority = excluded.priority, max_age = excluded.max_age, max_attempts =
+    excluded.max_attempts, retry_delay = excluded.retry_delay
 
 -- name: get_watcher
 -- A watcher by name.
@@ -74,7 +82,8 @@ WHERE dag_id = :dag_id AND watcher_id = (SELECT id FROM watchers WHERE name = :w
 
 -- name: get_subscription
 -- A Dag's place in a watcher's events, held until the end of the transaction.
-SELECT s.*, w.name AS watcher, w.closed_seq, w.batch_size, w.ordered, w.max_attempts, w.retry_delay
+SELECT s.*, w.name AS watcher, w.closed_seq, w.batch_size, w.ordered, w.max_attempts, w.retry_delay,
+    w.rate_count, w.rate_window, w.priority
 FROM subscriptions s JOIN watchers w ON w.id = s.watcher_id
 WHERE w.name = :watcher AND s.dag_id = :dag_id {lock_s}
 

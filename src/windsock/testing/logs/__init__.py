@@ -18,6 +18,7 @@ from windsock.testing.logs.arrival import ArrivalContract
 from windsock.testing.logs.batches import BatchContract
 from windsock.testing.logs.claims import ClaimContract
 from windsock.testing.logs.durability import DurabilityContract
+from windsock.testing.logs.flow import FlowContract
 from windsock.testing.logs.history import HistoryContract
 from windsock.testing.logs.knowledge import KnowledgeContract
 from windsock.testing.logs.leases import LeaseContract
@@ -38,6 +39,7 @@ class LogContract(
     ClaimContract,
     OrderingContract,
     OutcomeContract,
+    FlowContract,
     LettersContract,
     HistoryContract,
     KnowledgeContract,
