@@ -63,7 +63,8 @@ class Letters(SqlPart):
                 if letter.seq is None or letter.dag_id is None:
                     others.append(letter)
                     continue
-                tx.run("revive_entry", watcher=letter.watcher, dag_id=letter.dag_id, seq=letter.seq, now=now)
+                place = {"watcher": letter.watcher, "dag_id": letter.dag_id, "seq": letter.seq}
+                tx.run("revive_entry", replay=f"redrive:{letter.id}", now=now, **place)
                 tx.run("close_letter", id=letter.id, state="redriven", now=now)
         return others
 
