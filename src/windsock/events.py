@@ -29,6 +29,7 @@ from windsock.values import (
     normalise,
     parse_json,
     parse_time,
+    plain_json,
     scalar_text,
 )
 
@@ -46,6 +47,7 @@ __all__ = [
     "normalise",
     "parse_json",
     "parse_time",
+    "plain_json",
 ]
 
 MAX_EVENT_BYTES = 1_000_000
@@ -158,6 +160,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cause: object = None,
         extensions: Mapping[str, Any] | None = None,
         headers: Mapping[str, Any] | None = None,
+        plain: bool = False,
     ) -> Event:
         """Build an event from anything a source can hand over.
 
@@ -165,7 +168,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         aware datetimes; numbers, UUIDs and the like become text where an attribute is text, and an empty
         optional attribute counts as absent. Without an ``id`` a random one is taken, so the event is never a
         duplicate of another. The default content type (``application/json``, ``application/octet-stream``
-        for bytes) is left out.
+        for bytes) is left out. ``plain`` says that the data is normalised already, as what
+        :func:`plain_json` reads is.
         """
         binary = isinstance(data, bytes | bytearray | memoryview)
         content_type = _text("datacontenttype", datacontenttype)
@@ -177,7 +181,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             type=_required("type", type),
             time=parse_time(time),
             subject=_text("subject", subject),
-            data=_bytes(data) if binary else normalise(data),
+            data=_bytes(data) if binary else data if plain else normalise(data),
             binary=binary,
             datacontenttype=content_type,
             dataschema=_text("dataschema", dataschema),

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Meta
 
 from windsock import cloudevents
-from windsock.events import Category, DeadLetter, Event, InvalidEvent, clean_text, parse_json
+from windsock.events import Category, DeadLetter, Event, InvalidEvent, clean_text, parse_json, plain_json
 
 __all__ = ["Message", "MessageOptions", "event_of", "events_of", "unreadable"]
 
@@ -68,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 def event_of(message: Message, options: MessageOptions, *, source: str, kind: str) -> Event:
     """The event of a message; raises :class:`InvalidEvent`, which says what is wrong and what to set."""
-    headers = _joined(message.headers)
+    headers = _joined(message.headers) if message.headers else {}
     content_type = message.content_type or _header(headers, "content-type")
     if options.format in ("auto", "cloudevents"):
         event = _cloud_event(message.body, headers, content_type)
@@ -79,8 +79,9 @@ def event_of(message: Message, options: MessageOptions, *, source: str, kind: st
                 "not a CloudEvent: the message has neither the content type 'application/cloudevents+json' "
                 "nor the attributes as headers; send one, or set format='auto'"
             )
+    data, plain = _data(message.body, options.format, content_type)
     return Event.make(
-        _data(message.body, options.format, content_type),
+        data,
         id=message.id,
         source=source,
         type=options.type or f"windsock.{kind}",
@@ -92,6 +93,7 @@ def event_of(message: Message, options: MessageOptions, *, source: str, kind: st
         traceparent=_header(headers, "traceparent"),
         datacontenttype=content_type,
         headers=headers,
+        plain=plain,
     )
 
 
@@ -158,6 +160,8 @@ def _cloud_event(body: bytes, headers: Mapping[str, Any], content_type: str | No
 
 def _attributes(headers: Mapping[str, Any]) -> dict[str, Any] | None:
     """The context attributes that the headers carry, if it is a CloudEvent in binary mode."""
+    if not headers:
+        return None
     for prefix in _PREFIXES:
         if f"{prefix}specversion" in headers:
             read = unquote if prefix == "ce-" else str
@@ -188,19 +192,20 @@ def _completed(event: Event, message: Message, headers: Mapping[str, Any]) -> Ev
     )
 
 
-def _data(body: bytes, format: str, content_type: str | None) -> Any:
+def _data(body: bytes, format: str, content_type: str | None) -> tuple[Any, bool]:
+    """What the body says, and whether that is plain already."""
     if not body:
-        return None
+        return None, True
     if format == "bytes":
-        return body
+        return body, False
     if format == "text":
         try:
-            return body.decode("utf-8")
+            return body.decode("utf-8"), False
         except UnicodeDecodeError as error:
             raise InvalidEvent(f"not text in UTF-8 ({error}): set format='bytes'") from error
     try:
-        if format == "json" or not content_type:
-            return parse_json(body)
-        return cloudevents.data_of(content_type, body)
+        if format == "json" or not content_type or content_type == "application/json":
+            return plain_json(body), True
+        return cloudevents.data_of(content_type, body), False
     except InvalidEvent as error:
         raise InvalidEvent(f"{error}; if it is not meant to be JSON, set format='text' or 'bytes'") from error

@@ -29,12 +29,16 @@ __all__ = [
     "normalise",
     "parse_json",
     "parse_time",
+    "plain_json",
     "scalar_text",
 ]
 
 _MAX_DEPTH = 100
 _MAX_VALUES = 1_000_000
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_DIGITS = bytes(ord("9") if chr(byte).isdigit() and byte < 128 else 0 for byte in range(256))
+_LONG_NUMBER = b"9" * 19
+"""As many digits as the smallest integer past 64 bits has."""
 
 
 class WindsockError(Exception):
@@ -67,7 +71,7 @@ def parse_time(value: dt.date | float | str | None) -> dt.datetime | None:
         if isinstance(value, str):
             value = msgspec.convert(str.__str__(value), dt.datetime)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            value = dt.datetime.fromtimestamp(value, dt.UTC)
+            return dt.datetime.fromtimestamp(value, dt.UTC)
         if isinstance(value, dt.datetime):
             return _fixed_offset(value)
         if isinstance(value, dt.date):
@@ -91,6 +95,25 @@ def parse_json(body: bytes) -> Any:
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidEvent(f"not JSON: {describe(error)}") from error
+
+
+def plain_json(body: bytes) -> Any:
+    """``normalise(parse_json(body))``, several times as fast for the usual text.
+
+    A text without escapes by number, without long integers and without deep nesting has nothing in it that
+    would have to be normalised, and the strict reader refuses what the lenient one would take.
+    """
+    if (
+        b"\\u" not in body
+        and len(body) < _MAX_VALUES
+        and body.count(b"{") + body.count(b"[") < _MAX_DEPTH
+        and _LONG_NUMBER not in body.translate(_DIGITS)
+    ):
+        try:
+            return msgspec.json.decode(body)
+        except (ValueError, RecursionError):
+            pass  # the lenient way may still know what to make of it
+    return normalise(parse_json(body))
 
 
 def normalise(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseHook
@@ -32,5 +33,17 @@ async def airflow_connection(conn_id: str) -> Connection:
         password=found.password,
         schema=found.schema,
         extra=extra,
-        hook=found.get_hook,
+        hook=partial(_hook, found),
     )
+
+
+def _hook(found: Any) -> Any:
+    """Airflow's hook for a Connection that is at hand.
+
+    Hooks look their Connection up by its id when they connect, which asks the triggerer's supervisor again,
+    once per use and through the event loop. This one is given what was found.
+    """
+    hook = found.get_hook()
+    look_up = hook.get_connection
+    hook.get_connection = lambda conn_id: found if conn_id == found.conn_id else look_up(conn_id)
+    return hook

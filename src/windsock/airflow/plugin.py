@@ -31,13 +31,13 @@ class LazyGateway:
 
 
 async def _secret(conn_id: str) -> Any:
-    """The login and password of an Airflow Connection."""
+    """The login and password of an Airflow Connection, and the secrets that were valid before."""
     from airflow.sdk import Connection
 
     from windsock.gateway import Secret
 
     connection = await asyncio.to_thread(Connection.get, conn_id)
-    return Secret(login=connection.login or "", password=connection.password or "")
+    return Secret.of(connection.login, connection.password, connection.extra_dejson)
 
 
 async def _airflow_user(request: Any) -> Any:

@@ -350,7 +350,7 @@ class SseAssetWatcher(EventWatcher):
 class WebhookAssetWatcher(EventWatcher):
     """Takes webhooks and CloudEvents at ``/windsock/hooks/<name>`` of Airflow's API server.
 
-    Options: :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default.
+    Options: :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default unless a ``preset`` signs.
     """
 
     kind = "webhook"

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from windsock.gateway.app import create_app
-from windsock.gateway.auth import Secret
+from windsock.gateway.auth import Secret, sign
 
-__all__ = ["Secret", "create_app"]
+__all__ = ["Secret", "create_app", "sign"]

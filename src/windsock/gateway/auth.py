@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from windsock.events import WindsockError
 from windsock.sources.webhook import WebhookConfig
@@ -27,8 +28,11 @@ __all__ = [
     "Secrets",
     "check_basic",
     "check_bearer",
+    "check_query",
     "check_signature",
     "check_timestamp",
+    "same",
+    "seconds_away",
     "sign",
 ]
 
@@ -43,10 +47,28 @@ class SecretUnavailable(WindsockError):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What an Airflow Connection holds: a login for basic authentication, and the password."""
+    """What an Airflow Connection holds: a login for basic authentication, and the password.
+
+    While a secret is being changed, ``previous`` are the older ones that still count.
+    """
 
     login: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+    previous: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, login: str | None, password: str | None, extra: Mapping[str, Any]) -> Self:
+        """The secret in a Connection's fields; the extra ``previous`` is a text or a list of texts."""
+        previous = extra.get("previous")
+        older = previous if isinstance(previous, list) else [previous]
+        return cls(
+            login or "", password or "", tuple(text for text in older if text and isinstance(text, str))
+        )
+
+    @property
+    def passwords(self) -> tuple[str, ...]:
+        """Every one that counts, the newest first."""
+        return (self.password, *self.previous)
 
 
 class Secrets:
@@ -108,39 +130,53 @@ class Secrets:
         return secret
 
 
-def sign(secret: str, body: bytes, timestamp: str | None = None) -> str:
-    """The hex HMAC-SHA256 that a sender puts into the signature header, after the prefix."""
-    signed = body if timestamp is None else timestamp.encode("latin-1") + b"." + body
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+def sign(secret: str, body: bytes, timestamp: str | None = None, id: str | None = None) -> str:
+    """The hex HMAC-SHA256 that a sender puts into the signature header, after the prefix.
+
+    It covers the body, preceded by the timestamp and, with ``id_signed``, by the delivery id, joined by dots.
+    """
+    parts = [part.encode("latin-1") for part in (timestamp, id) if part is not None]
+    return hmac.new(secret.encode(), b".".join([*parts, body]), hashlib.sha256).hexdigest()
+
+
+def seconds_away(timestamp: str, now: float) -> float | None:
+    """How far a timestamp in Unix seconds is from now; None if it is none."""
+    return abs(now - float(timestamp)) if _SECONDS.fullmatch(timestamp) else None
 
 
 def check_timestamp(config: WebhookConfig, headers: Mapping[str, str], now: float) -> str | None:
-    """Whether signature and timestamp are there and the timestamp is near ``now``: needs no body."""
+    """Whether signature, timestamp and id are there and the timestamp is near ``now``: needs no body."""
     if config.header not in headers:
         return "signature missing"
+    # A dot in either would let a part of one be taken for a part of the other.
+    if config.id_signed and (not headers.get(config.id_header) or "." in headers[config.id_header]):
+        return "signed id missing or with a dot"
     if config.timestamp_header is None:
         return None
     timestamp = headers.get(config.timestamp_header)
     if timestamp is None:
         return "timestamp missing"
-    if not _SECONDS.fullmatch(timestamp):
+    away = seconds_away(timestamp, now)
+    if away is None or (config.id_signed and "." in timestamp):
         return "timestamp malformed"
-    return "timestamp stale" if abs(now - float(timestamp)) > config.tolerance else None
+    return "timestamp stale" if away > config.tolerance else None
 
 
 def check_signature(
     config: WebhookConfig, secret: Secret, headers: Mapping[str, str], body: bytes, now: float
 ) -> str | None:
-    """Whether the signature is the one of this body and timestamp."""
+    """Whether the signature is the one of this body, timestamp and id."""
     failed = check_timestamp(config, headers, now)
     if failed:
         return failed
     timestamp = headers[config.timestamp_header] if config.timestamp_header is not None else None
+    id = headers[config.id_header] if config.id_signed else None
     given = headers[config.header].strip()
     if not given.startswith(config.prefix):
         return "signature without its prefix"
-    expected = sign(secret.password, body, timestamp)
-    return None if _same(given.removeprefix(config.prefix).lower(), expected) else "signature wrong"
+    digits = given.removeprefix(config.prefix).lower()
+    right = [same(digits, sign(password, body, timestamp, id)) for password in secret.passwords]
+    return None if any(right) else "signature wrong"
 
 
 def check_bearer(secret: Secret, headers: Mapping[str, str]) -> str | None:
@@ -148,7 +184,7 @@ def check_bearer(secret: Secret, headers: Mapping[str, str]) -> str | None:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         return "bearer token missing"
-    return None if _same(token.strip(), secret.password) else "bearer token wrong"
+    return None if _any(token.strip(), secret) else "bearer token wrong"
 
 
 def check_basic(secret: Secret, headers: Mapping[str, str]) -> str | None:
@@ -162,11 +198,20 @@ def check_basic(secret: Secret, headers: Mapping[str, str]) -> str | None:
         return "basic credentials malformed"
     login, _, password = plain.partition(":")
     # Both are always compared, so that a known login is not answered later than an unknown one.
-    right = _same(login, secret.login) & _same(password, secret.password)
+    right = same(login, secret.login) & _any(password, secret)
     return None if right else "login or password wrong"
 
 
-def _same(given: str, expected: str) -> bool:
+def check_query(secret: Secret, query: Mapping[str, str]) -> str | None:
+    """Whether ``?token=`` carries the secret, for senders that can only be given an address."""
+    token = query.get("token")
+    if token is None:
+        return "query token missing"
+    # The query was decoded as UTF-8, unlike a header.
+    return None if _any(token.encode("utf-8", "replace").decode("latin-1"), secret) else "query token wrong"
+
+
+def same(given: str, expected: str) -> bool:
     """Compare header text with a secret, in a time that tells nothing of the secret.
 
     Header text is latin-1 by HTTP's rules, so its bytes are what the sender wrote. Digests, because of texts
@@ -174,3 +219,8 @@ def _same(given: str, expected: str) -> bool:
     """
     left = hashlib.sha256(given.encode("latin-1", "backslashreplace")).digest()
     return hmac.compare_digest(left, hashlib.sha256(expected.encode()).digest())
+
+
+def _any(given: str, secret: Secret) -> bool:
+    # A list: all are compared, so that the time does not tell which one it was.
+    return True in [same(given, password) for password in secret.passwords]

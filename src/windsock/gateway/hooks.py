@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from windsock.gateway.presets import PRESETS, Preset
 from windsock.gateway.rate import TokenBucket
 from windsock.gateway.refusal import Refused
 from windsock.gateway.store import Store
@@ -30,6 +31,7 @@ class Hook:
     config: WebhookConfig
     pipeline: Pipeline
     bucket: TokenBucket
+    preset: Preset | None = None
     paused: bool = False
     looked_at: float | None = None
     """When the backlog was last compared with the watcher's water marks."""
@@ -134,7 +136,8 @@ class Hooks:
                 error,
             )
             raise _broken() from error
-        made = Hook(spec, config, pipeline, TokenBucket(config.rate, config.burst, clock=self._clock))
+        bucket = TokenBucket(config.rate, config.burst, clock=self._clock)
+        made = Hook(spec, config, pipeline, bucket, PRESETS.get(config.preset or ""))
         ready = self._ready.get(spec.name)
         # Another request may have been quicker, and its bucket counts already.
         self._ready[spec.name] = ready if ready and ready.spec == spec else made

@@ -12,6 +12,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fastapi import Request
 
@@ -19,9 +20,10 @@ from windsock import cloudevents
 from windsock.events import Category, DeadLetter, Event, InvalidEvent
 from windsock.gateway.rate import Hold
 from windsock.gateway.refusal import Refused
+from windsock.gateway.sent import Sent
 from windsock.sources.webhook import WebhookConfig
 
-__all__ = ["Intake", "check_length", "is_cloudevents", "parse", "read_body"]
+__all__ = ["Intake", "Reader", "bounded", "check_length", "is_cloudevents", "parse", "read_body"]
 
 READ_SECONDS = 30.0
 """A body must be there within this time; a sender that dawdles holds memory that others need."""
@@ -37,6 +39,18 @@ class Intake:
     events: Sequence[Event]
     dead: Sequence[DeadLetter] = field(default=())
     batch: bool = False
+
+
+class Reader(Protocol):
+    """A preset, as far as reading goes."""
+
+    @property
+    def cloudevents(self) -> bool:
+        """Whether CloudEvents are taken as they are."""
+
+    def read(self, watcher: str, config: WebhookConfig, sent: Sent) -> Intake:
+        """The events of a request; raises :class:`InvalidEvent`."""
+        ...
 
 
 def check_length(headers: Mapping[str, str], limit: int) -> None:
@@ -68,12 +82,14 @@ def is_cloudevents(headers: Mapping[str, str]) -> bool:
     return _media_type(headers).startswith("application/cloudevents") or "ce-specversion" in headers
 
 
-def parse(watcher: str, config: WebhookConfig, headers: Mapping[str, str], body: bytes) -> Intake:
+def parse(watcher: str, config: WebhookConfig, sent: Sent, preset: Reader | None = None) -> Intake:
     """The events of the request; raises :class:`Refused` (415, 422) with what is wrong and where."""
     try:
-        if is_cloudevents(headers):
-            return _cloudevents(headers, body)
-        return _webhook(watcher, config, headers, body)
+        if (preset is None or preset.cloudevents) and is_cloudevents(sent.headers):
+            if "ce-specversion" in sent.headers and (config.id_signed or config.scheme == "standard"):
+                raise Refused(415, f"the signature covers no ce-* headers: send {cloudevents.STRUCTURED!r}")
+            return _cloudevents(sent.headers, sent.body)
+        return preset.read(watcher, config, sent) if preset else _webhook(watcher, config, sent)
     except cloudevents.UnsupportedFormat as error:
         raise Refused(415, str(error)) from error
     except InvalidEvent as error:
@@ -85,7 +101,7 @@ def _cloudevents(headers: Mapping[str, str], body: bytes) -> Intake:
     events, dead = [], list(parsed.dead)
     for event in parsed.events:
         try:
-            events.append(_bounded(event))
+            events.append(bounded(event))
         except InvalidEvent as error:
             letter = DeadLetter(
                 stage="parse", category=Category.INVALID, reason=str(error), body=event.encode()
@@ -96,25 +112,27 @@ def _cloudevents(headers: Mapping[str, str], body: bytes) -> Intake:
     return Intake(events, dead, batch=_media_type(headers) == cloudevents.BATCH)
 
 
-def _webhook(watcher: str, config: WebhookConfig, headers: Mapping[str, str], body: bytes) -> Intake:
-    content_type = headers.get("content-type")
+def _webhook(watcher: str, config: WebhookConfig, sent: Sent) -> Intake:
+    headers, content_type = sent.headers, sent.headers.get("content-type")
     try:
-        data = cloudevents.data_of(content_type, body)
+        data = cloudevents.data_of(content_type, sent.body)
     except InvalidEvent as error:
         raise InvalidEvent(f"the body is {error}") from error
     event = Event.make(
         data,
         source=f"webhook:{watcher}",
         type=(headers.get(config.type_header) if config.type_header else None) or config.type,
+        # An id that is signed has been checked to be there; nothing unsigned may stand in for it.
         id=headers.get(config.id_header) or headers.get("idempotency-key"),
         time=dt.datetime.now(dt.UTC),
         datacontenttype=content_type or None,
         traceparent=headers.get("traceparent"),
     )
-    return Intake([_bounded(event)])
+    return Intake([bounded(event)])
 
 
-def _bounded(event: Event) -> Event:
+def bounded(event: Event) -> Event:
+    """The event, if what is indexed of it is short enough; raises :class:`InvalidEvent`."""
     for name in ("id", "source", "type"):
         if len(getattr(event, name)) > MAX_TEXT:
             raise InvalidEvent(f"the event's {name} is longer than {MAX_TEXT} characters")

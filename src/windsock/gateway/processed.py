@@ -38,23 +38,25 @@ class Processed:
         """202 if anything new was stored, else 200; one result, or a list of them for a batch."""
         results = self._results(appended)
         status = 202 if appended.new else 200
-        body = msgspec.json.encode({"events": results} if self.intake.batch else results[0])
+        single = len(results) == 1 and not self.intake.batch
+        body = msgspec.json.encode(results[0] if single else {"events": results})
         return Response(body, status, media_type="application/json")
 
     def _results(self, appended: Appended) -> list[dict[str, Any]]:
-        # New events come back in the order in which they were given, so one look ahead tells them apart.
-        new, duplicates = iter(appended.new), iter(appended.duplicates)
-        ahead = next(new, None)
+        # An append may also let go of events that were held before: only this request's count here.
+        new = {(event.source, event.id): event.seq for event in appended.new}
+        duplicates = {(event.source, event.id): seq for event, seq in appended.duplicates}
         results: list[dict[str, Any]] = []
         for event, verdict in zip(self.intake.events, self.verdicts, strict=True):
             if verdict.dead:
                 results.append({"status": "dead", "id": event.id, "reason": verdict.dead[0].reason})
             elif not verdict.events:
                 results.append({"status": "filtered", "id": event.id})
-            elif ahead is not None and (ahead.source, ahead.id) == (event.source, event.id):
-                results.append({"status": "accepted", "id": event.id, "seq": ahead.seq})
-                ahead = next(new, None)
+            elif (identity := (verdict.events[0].source, verdict.events[0].id)) in new:
+                results.append({"status": "accepted", "id": event.id, "seq": new.pop(identity)})
+            elif identity in duplicates:
+                results.append({"status": "duplicate", "id": event.id, "seq": duplicates[identity]})
             else:
-                results.append({"status": "duplicate", "id": event.id, "seq": next(duplicates)[1]})
+                results.append({"status": "held", "id": event.id})
         results.extend({"status": "dead", "id": None, "reason": letter.reason} for letter in self.intake.dead)
         return results

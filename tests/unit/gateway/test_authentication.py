@@ -64,7 +64,7 @@ async def test_airflow(site: Any) -> None:
 
 async def test_airflow_without_airflow(site: Any) -> None:
     """A server that cannot ask Airflow lets nobody in."""
-    site.app.state.gateway._airflow_user = None
+    site.app.state.gateway._door._airflow_user = None
     site.watch(auth="airflow")
     assert refused(await site.post(json=1, headers={"Authorization": "Bearer airflow-token"}))
 

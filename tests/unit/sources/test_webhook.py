@@ -76,6 +76,38 @@ def test_wrong_options_are_named(option: str, value: object) -> None:
         make_source("webhook", {"auth": "none", option: value})
 
 
+def test_a_preset_that_signs_needs_only_its_secret() -> None:
+    """The preset's own proof is the default; another one may be asked for by name."""
+    assert config_of({"preset": "github", "conn_id": "gh"}).scheme == "github"
+    assert config_of({"preset": "github", "auth": "airflow"}).scheme == "airflow"
+    assert config_of({"preset": "debezium", "auth": "standard", "conn_id": "dbz"}).scheme == "standard"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "github"}, "preset='github' needs conn_id"),
+        ({"preset": "pubsub"}, "preset='pubsub' has no signature: set auth"),
+        ({"preset": "eventgrid", "conn_id": "x"}, "preset='eventgrid' has no signature: set auth"),
+        ({"preset": "sns"}, "preset='sns' needs sender"),
+        ({"preset": "sns", "sender": "orders"}, "is not the ARN of an SNS topic"),
+        ({"preset": "sns", "sender": "arn:aws:sns:eu-west-1:1:orders", "conn_id": "x"}, "uses no secret"),
+        ({"preset": "pubsub", "auth": "oidc", "audience": "a"}, "auth='oidc' needs sender"),
+        ({"preset": "pubsub", "auth": "oidc", "sender": "a@b"}, "auth='oidc' needs audience"),
+        ({"preset": "mailchimp"}, "preset"),
+        ({"auth": "standard", "conn_id": "x"}, "use preset='standard' instead"),
+        ({"auth": "bearer", "conn_id": "x", "id_signed": True}, "id_signed belongs to auth='hmac'"),
+        ({"auth": "none", "url": "hooks.example.com"}, "url='hooks.example.com' is not an http"),
+        ({"auth": "none", "url": "https://x/?a=1"}, "without a query"),
+        ({"auth": "none", "changes": {"operations": ["drop"]}}, "changes.operations"),
+    ],
+)
+def test_presets_that_cannot_work_are_named(options: dict[str, Any], message: str) -> None:
+    """A preset without its proof, or with one that proves nothing, is refused when the Dag is parsed."""
+    with pytest.raises(WindsockError, match=message):
+        make_source("webhook", options)
+
+
 async def test_it_waits_until_closed() -> None:
     """Reading brings nothing of its own, ends when the source is closed, and closing twice is fine."""
     source = WebhookSource(WebhookConfig(auth="none"))
