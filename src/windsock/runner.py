@@ -29,6 +29,7 @@ from windsock.connections import Connections
 from windsock.events import Category, DeadLetter, Event, LeaseLost, WindsockError
 from windsock.log.base import Beat, Lease, Log, Write
 from windsock.pipeline import Pipeline
+from windsock.pipeline.route import share
 from windsock.pulse import Pulse
 from windsock.sources import Delivery, Source, make_source
 from windsock.spec import WatcherSpec
@@ -214,7 +215,12 @@ class Runner:
     def _writes(self, deliveries: Sequence[Delivery]) -> list[Write]:
         events = [event for delivery in deliveries for event in delivery.events]
         dead = [letter for delivery in deliveries for letter in delivery.dead]
-        return [writes_for(watch.pipeline, events, dead) for watch in self._watches.values()]
+        pipelines = [watch.pipeline for watch in self._watches.values()]
+        shared = share(pipelines, events)
+        return [
+            writes_for(pipeline, shared[pipeline.spec.name][0], [*dead, *shared[pipeline.spec.name][1]])
+            for pipeline in pipelines
+        ]
 
     async def _back_off(self, failures: int, error: Exception) -> None:
         wait = min(self.settings.backoff * 2 ** (failures - 1), self.settings.max_backoff)

@@ -142,6 +142,8 @@ class Route(Part, frozen=True, kw_only=True):
     order: int = 0
     otherwise: bool = False
     """Takes what no other watcher of the group matched."""
+    unmatched: Literal["ignore", "dead_letter"] = "ignore"
+    """Events that no watcher of the group takes: dropped, or set aside at this watcher."""
 
 
 class Retry(Part, frozen=True, kw_only=True):

@@ -350,7 +350,8 @@ class SseAssetWatcher(EventWatcher):
 class WebhookAssetWatcher(EventWatcher):
     """Takes webhooks and CloudEvents at ``/windsock/hooks/<name>`` of Airflow's API server.
 
-    Options: :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default unless a ``preset`` signs.
+    Options: :class:`windsock.sources.webhook.WebhookConfig`. ``auth`` has no default, but with a ``preset``
+    that signs it needs none.
     """
 
     kind = "webhook"

@@ -45,6 +45,9 @@ class Outcome:
     """Whether a kept event closes the batch."""
 
 
+_FILTERS = (TypesStep, FilterStep)
+
+
 class Pipeline:
     """A watcher's steps, compiled. Holds no state; safe to run in several threads at once."""
 
@@ -96,6 +99,10 @@ class Pipeline:
         )
         labels = None if spec.dedupe == 0 else dedupe
         return cls(spec, steps, SizeStep(spec.max_bytes), labels, flush or None, numbers)
+
+    def wants(self, event: Event) -> bool:
+        """Whether the event passes the filters, which come before everything that changes it."""
+        return all(step.apply([event]).kept for step in self._steps if isinstance(step, _FILTERS))
 
     def run(self, events: Sequence[Event]) -> Outcome:
         """Take events through every step, in order."""
