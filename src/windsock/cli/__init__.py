@@ -12,6 +12,7 @@ import typer
 from windsock.cli.dead_letters import dead_letters
 from windsock.cli.demo.command import demo
 from windsock.cli.events import events
+from windsock.cli.explain import explain
 from windsock.cli.init import init
 from windsock.cli.status import status
 
@@ -52,4 +53,5 @@ app.command()(init)
 app.command()(demo)
 app.command()(status)
 app.command()(events)
+app.command()(explain)
 app.command("dead-letters")(dead_letters)

@@ -44,12 +44,16 @@ __all__ = [
     "Announcement",
     "Appended",
     "Beat",
+    "ClaimRecord",
     "DeadRecord",
     "EventQuery",
     "EventRecord",
+    "EventTrace",
+    "HeldEvent",
     "Kept",
     "Lease",
     "Log",
+    "PlaceTrace",
     "Replay",
     "Scan",
     "State",
@@ -211,6 +215,68 @@ class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     seq: int | None
     at: float
+
+
+class PlaceTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What one Dag made, or will make, of an event."""
+
+    dag_id: str
+    active: bool
+    paused: bool
+    state: State
+    attempts: int
+    available_at: float
+    """When it may be claimed again, if it came back."""
+    replay: str | None
+    run_id: str | None
+    """The run that has or had it."""
+    run_state: str | None
+    claimed_at: float | None
+    settled_at: float | None
+    woken_at: float | None
+    """When the Dag was last told, if it has not claimed since."""
+    wake_at: float | None
+    ahead: int
+    """Pending events of the Dag before this one."""
+    key_run_id: str | None
+    """The run that has an earlier event of the same key, if one does."""
+
+
+class EventTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stored event has been and where it stands."""
+
+    event: Event
+    watcher: str
+    asset: str | None
+    source: str
+    received_at: float
+    batch: int | None
+    batch_reason: str | None
+    batch_count: int | None
+    batch_closed_at: float | None
+    announced_at: float | None
+    places: tuple[PlaceTrace, ...]
+
+
+class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run took of one watcher."""
+
+    watcher: str
+    run_id: str
+    state: str
+    count: int
+    claimed_at: float
+    settled_at: float | None
+
+
+class HeldEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that waits for one that comes before it in its sequence."""
+
+    event: Event
+    watcher: str
+    number: int
+    next_number: int
+    held_at: float
 
 
 class WatcherHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -504,6 +570,18 @@ class Log(Protocol):
 
     def events(self, query: EventQuery) -> list[EventRecord]:
         """Matching events, newest first: one record per subscription, or one if nobody is subscribed."""
+        ...
+
+    def trace(self, event_id: str, *, watcher: str | None = None) -> list[EventTrace]:
+        """Where every stored event with this id has been, oldest first."""
+        ...
+
+    def held(self, *, event_id: str | None = None, watcher: str | None = None) -> list[HeldEvent]:
+        """Events that wait for one that comes before them in their sequence."""
+        ...
+
+    def claims(self, dag_id: str, *, since: float, until: float) -> list[ClaimRecord]:
+        """The runs of a Dag that took events in that time, oldest first."""
         ...
 
     def verdicts(

@@ -61,7 +61,7 @@ class Sequencer:
                 released.add(event, body)
                 self._next[key] = turn + 1
                 self._drain(key, released)
-            elif self._hold(key, number, body):
+            elif self._hold(event, number, body):
                 released.held += 1
             else:  # another event has the number already, and waits
                 released.late += 1
@@ -95,9 +95,15 @@ class Sequencer:
         self._save()
         return released, dead
 
-    def _hold(self, key: str, number: int, body: bytes) -> int:
+    def _hold(self, event: Event, number: int, body: bytes) -> int:
         return self._tx.run(
-            "hold_event", watcher_id=self._watcher_id, key=key, number=number, now=self._now, body=body
+            "hold_event",
+            watcher_id=self._watcher_id,
+            key=event.key or "",
+            number=number,
+            now=self._now,
+            event_id=event.id,
+            body=body,
         )
 
     def _drain(self, key: str, released: Released) -> None:

@@ -11,7 +11,8 @@ ON CONFLICT (watcher_id, key) DO UPDATE SET number = excluded.number
 
 -- name: hold_event
 -- An event ahead of its turn; a second one with the same number is the same event.
-INSERT INTO held (watcher_id, key, number, held_at, body) VALUES (:watcher_id, :key, :number, :now, :body)
+INSERT INTO held (watcher_id, key, number, held_at, event_id, body)
+VALUES (:watcher_id, :key, :number, :now, :event_id, :body)
 ON CONFLICT (watcher_id, key, number) DO NOTHING
 
 -- name: held_from

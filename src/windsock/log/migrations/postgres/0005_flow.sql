@@ -26,6 +26,8 @@ CREATE TABLE held (
     key TEXT NOT NULL,
     number BIGINT NOT NULL,
     held_at DOUBLE PRECISION NOT NULL,
+    event_id TEXT NOT NULL,
     body BYTEA NOT NULL,
     PRIMARY KEY (watcher_id, key, number)
 );
+CREATE INDEX held_event ON held (event_id);

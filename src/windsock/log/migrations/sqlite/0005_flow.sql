@@ -26,6 +26,8 @@ CREATE TABLE held (
     key TEXT NOT NULL,
     number INTEGER NOT NULL,
     held_at REAL NOT NULL,
+    event_id TEXT NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (watcher_id, key, number)
 );
+CREATE INDEX held_event ON held (event_id);
