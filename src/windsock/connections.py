@@ -113,13 +113,20 @@ def _from_uri(conn_id: str, text: str) -> Connection:
     return Connection(
         conn_id=conn_id,
         conn_type=parts.scheme,
-        host=unquote(parts.hostname) if parts.hostname else None,
+        host=_host(parts.netloc),
         port=parts.port,
         login=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
         schema=unquote(parts.path.lstrip("/")) or None,
         extra=msgspec.json.decode(packed, type=dict[str, Any]) if packed else dict(query),
     )
+
+
+def _host(place: str) -> str | None:
+    """The host of a URI as it is written: a file's path, quoted, keeps its case."""
+    host = place.rpartition("@")[2]
+    host = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    return unquote(host) or None
 
 
 class UsesConnection:

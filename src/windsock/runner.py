@@ -144,6 +144,7 @@ class Runner:
                 self.on_append()
                 for delivery in deliveries:
                     await delivery.ack()
+                _heed_cancellation()
                 yield True
         finally:
             for task in tasks:
@@ -242,6 +243,13 @@ class Runner:
     async def _call(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         """The log blocks, the event loop must not."""
         return await asyncio.to_thread(method, *args, **kwargs)
+
+
+def _heed_cancellation() -> None:
+    """Stop if we were told to: a client library may have swallowed it (``asyncio.wait_for`` before 3.12 can)."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadLetter] = ()) -> Write:

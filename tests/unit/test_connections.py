@@ -31,6 +31,21 @@ async def test_uri_form(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.get("empty", "default") == "default"
 
 
+@pytest.mark.parametrize(
+    ("uri", "host", "port"),
+    [
+        ("sqlite://%2Fdata%2FShop.db", "/data/Shop.db", None),
+        ("kafka://u:p@Broker.Example.com:9092", "Broker.Example.com", 9092),
+        ("http://[::1]:8080/x", "::1", 8080),
+        ("aws://", None, None),
+    ],
+)
+def test_hosts(uri: str, host: str | None, port: int | None) -> None:
+    """A host is taken as it is written, also if it is a path."""
+    found = parse_connection("x", uri)
+    assert (found.host, found.port) == (host, port)
+
+
 def test_packed_extra() -> None:
     """What Airflow packs into __extra__ is unpacked, with its types."""
     found = parse_connection("x", "http://host/?__extra__=%7B%22retries%22%3A+3%7D")

@@ -11,9 +11,12 @@ import typer
 
 from windsock.cli.dead_letters import dead_letters
 from windsock.cli.demo.command import demo
+from windsock.cli.dlq import dlq
 from windsock.cli.events import events
 from windsock.cli.explain import explain
 from windsock.cli.init import init
+from windsock.cli.postgres import postgres
+from windsock.cli.replay import replay
 from windsock.cli.status import status
 
 __all__ = ["app"]
@@ -55,3 +58,6 @@ app.command()(status)
 app.command()(events)
 app.command()(explain)
 app.command("dead-letters")(dead_letters)
+app.add_typer(dlq, name="dlq")
+app.command()(replay)
+app.add_typer(postgres, name="postgres")

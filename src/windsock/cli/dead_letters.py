@@ -21,11 +21,17 @@ from windsock.cli.terminal import (
 )
 from windsock.log.base import DeadRecord
 
-__all__ = ["dead_letters"]
+__all__ = ["as_plain", "dead_letters"]
 
 
 def dead_letters(
     watcher: Annotated[str | None, typer.Option(help="Only those of this watcher.")] = None,
+    dag: Annotated[str | None, typer.Option(help="Only those of this Dag.")] = None,
+    category: Annotated[
+        str | None, typer.Option(help="invalid, transient, expired, poison or rejected.", show_default=False)
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Only those with this text in reason or error.")] = None,
+    closed: Annotated[bool, typer.Option(help="Also those that were redriven or discarded.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
     log: LogOption = None,
     as_json: AsJson = None,
@@ -43,9 +49,16 @@ def dead_letters(
       windsock dead-letters --json | jq '.[] | {reason, body}'
     """
     with plain_errors(), reading(log) as (opened, url):
-        letters = opened.dead_letters(watcher=watcher, limit=limit)
+        letters = opened.dead_letters(
+            watcher=watcher,
+            dag_id=dag,
+            category=category,
+            text=text,
+            state=None if closed else "dead",
+            limit=limit,
+        )
     if wants_json(as_json):
-        print_json([_letter(letter) for letter in letters])
+        print_json([as_plain(letter) for letter in letters])
         return
     print_table(
         ("# id", "at", "watcher", "stage", "category", "reason", "Dag", "run", "# tries"),
@@ -68,10 +81,10 @@ def dead_letters(
     )
 
 
-def _letter(letter: DeadRecord) -> dict[str, object]:
+def as_plain(letter: DeadRecord) -> dict[str, object]:
     """The letter with its body as JSON, else as text, else in base64 under another name."""
     fields: dict[str, object] = msgspec.structs.asdict(letter)
-    fields["at"] = iso(letter.at)
+    fields |= {name: iso(getattr(letter, name)) for name in ("first_at", "at", "settled_at")}
     try:
         fields["body"] = msgspec.json.decode(letter.body)
     except msgspec.DecodeError:

@@ -1,0 +1,145 @@
+"""The way back: dead letters redriven through the watcher's present definition, and events replayed.
+
+::
+
+    redrive(log, [letter.id for letter in log.dead_letters(watcher="orders")])
+    replay(log, "fix-1017", watchers=["orders"], where="data.total > 100", since=yesterday)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from windsock.events import Event, InvalidEvent, WindsockError, parse_json
+from windsock.log import Log
+from windsock.log.base import DeadRecord, Replay, Scan, StoredEvent
+from windsock.messages import Message, MessageOptions, event_of
+from windsock.pipeline import Pipeline
+from windsock.pipeline.expressions import compile_condition
+from windsock.runner import writes_for
+from windsock.sources import source_class
+from windsock.spec import WatcherSpec
+
+__all__ = ["Preview", "Redriven", "choose", "preview", "redrive", "replay"]
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the letters that were redriven."""
+
+    delivered: int = 0
+    """Events that wait for their Dag again, in their old place."""
+    appended: int = 0
+    """Letters that went through the watcher's pipeline and are events now."""
+    filtered: int = 0
+    """Letters that the watcher does not want any more; they are closed."""
+    failed: dict[int, str] = {}
+    """Letter → why it still cannot go on; it stays as it was."""
+
+
+def redrive(log: Log, ids: Sequence[int]) -> Redriven:
+    """Give dead letters another chance: identity and order stay as they were.
+
+    A letter of a Dag's run returns to that Dag. One that never became an event goes through the watcher's
+    pipeline as it is declared now; if it fails again, it stays where it is.
+    """
+    others = log.redrive(ids)
+    count: Counter[str] = Counter(delivered=len(set(ids)) - len(others))
+    failed: dict[int, str] = {}
+    pipelines: dict[str, Pipeline] = {}
+    for letter in others:
+        try:
+            if letter.watcher not in pipelines:
+                pipelines[letter.watcher] = Pipeline.compile(_spec(log, letter.watcher))
+            pipeline = pipelines[letter.watcher]
+            write = writes_for(pipeline, [_event(letter, pipeline.spec)])
+            if write.dead:
+                raise InvalidEvent(write.dead[0].reason)
+        except WindsockError as error:
+            failed[letter.id] = str(error)
+        else:
+            log.append([msgspec.structs.replace(write, redriven=[letter.id])])
+            count["appended" if write.events else "filtered"] += 1
+    return Redriven(failed=failed, **count)
+
+
+def _spec(log: Log, watcher: str) -> WatcherSpec:
+    spec = log.watcher(watcher)
+    if spec is None:
+        raise WindsockError(f"watcher {watcher!r} is not registered any more: redrive needs its definition")
+    return spec
+
+
+def _event(letter: DeadRecord, spec: WatcherSpec) -> Event:
+    """The event in a letter's body: as the pipeline had it, or as its source reads it now."""
+    try:
+        return Event.decode(letter.body)
+    except InvalidEvent:
+        pass  # it died in the source, before it was an event
+    config = source_class(spec.kind).config
+    name = f"dead-letter-{letter.id}"
+    if issubclass(config, MessageOptions):
+        options = msgspec.convert(spec.options, config)
+        return event_of(Message(body=letter.body, id=name), options, source=spec.kind, kind=spec.kind)
+    return Event.make(parse_json(letter.body), id=name, source=spec.kind, type=f"windsock.{spec.kind}")
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay would do."""
+
+    events: int
+    first_at: float | None
+    last_at: float | None
+    watchers: dict[str, int]
+    runs: dict[str, int]
+    """Dag → runs that it would take at the watchers' batch sizes."""
+
+
+def choose(log: Log, query: Scan, where: str | None = None) -> Iterator[StoredEvent]:
+    """Stored events that match the query and the CEL expression, oldest first."""
+    condition = compile_condition(where, watcher="replay", option="where") if where else None
+    for stored in log.scan(query):
+        if condition is None or condition(stored.event) is True:
+            yield stored
+
+
+def preview(log: Log, query: Scan, where: str | None = None, *, dag_id: str | None = None) -> Preview:
+    """How many events, of which watchers, and how many runs a replay would take."""
+    counts: Counter[str] = Counter()
+    first = last = None
+    for stored in choose(log, query, where):
+        counts[stored.watcher] += 1
+        first, last = (stored.received_at if first is None else first), stored.received_at
+    sizes = {spec.name: spec.batch.size for spec in log.watchers()}
+    runs: Counter[str] = Counter()
+    for place in log.subscriptions(counts=False):
+        if place.active and dag_id in (None, place.dag_id) and counts[place.watcher]:
+            runs[place.dag_id] += -(-counts[place.watcher] // sizes[place.watcher])
+    return Preview(
+        events=counts.total(),
+        first_at=first,
+        last_at=last,
+        watchers={name: count for name, count in counts.items() if count},
+        runs=dict(runs),
+    )
+
+
+def replay(
+    log: Log,
+    name: str,
+    query: Scan,
+    where: str | None = None,
+    *,
+    dag_id: str | None = None,
+    cap: int = 1000,
+) -> Replay:
+    """Deliver the chosen events again, to all subscribed Dags or to one, as the replay ``name``.
+
+    They keep their time and identity and carry the name as ``event.replay``; at most ``cap`` deliveries are
+    under way at once. The same name twice delivers nothing twice.
+    """
+    seqs: list[Any] = [stored.event.seq for stored in choose(log, query, where)]
+    return log.plan_replay(name, seqs, dag_id=dag_id, cap=cap)

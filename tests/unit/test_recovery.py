@@ -1,0 +1,115 @@
+"""The way back: redrive through the present definition, choose, preview and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from windsock.events import Event
+from windsock.log.base import Scan, Write
+from windsock.log.sqlite import SqliteLog
+from windsock.messages import unreadable
+from windsock.pipeline import Pipeline
+from windsock.recovery import preview, redrive, replay
+from windsock.runner import writes_for
+from windsock.spec import Batching, WatcherSpec
+
+STRICT = WatcherSpec(name="orders", kind="memory", schema={"required": ["id"]}, batch=Batching(size=2))
+
+
+@pytest.fixture
+def log() -> Iterator[SqliteLog]:
+    """A log with one watcher and one Dag."""
+    log = SqliteLog(":memory:")
+    log.register(STRICT, source="memory:orders", asset="stock")
+    log.subscribe("orders", "fulfil")
+    yield log
+    log.close()
+
+
+def send(log: SqliteLog, *events: Event) -> None:
+    """Events through the watcher's pipeline, as it is registered."""
+    spec = log.watcher("orders")
+    assert spec is not None
+    log.append([writes_for(Pipeline.compile(spec), events)])
+
+
+def order(name: str, **data: object) -> Event:
+    """An event with this data."""
+    return Event.make(data, source="shop", type="order", id=name)
+
+
+def taken(log: SqliteLog, run_id: str) -> list[str]:
+    """What a successful run claims."""
+    events = log.claim(["orders"], "fulfil", run_id, limit=100)
+    log.settle("fulfil", run_id, ok=True)
+    return [event.id for event in events]
+
+
+def test_a_letter_that_still_fails_stays(log: SqliteLog) -> None:
+    """Without a fix the letter is where it was, and the reason is told."""
+    send(log, order("a", no="id"))
+    [letter] = log.dead_letters()
+    result = redrive(log, [letter.id])
+    assert (result.appended, list(result.failed)) == (0, [letter.id])
+    assert '"id" is a required property' in result.failed[letter.id]
+    assert [open_.id for open_ in log.dead_letters()] == [letter.id]
+
+
+def test_after_a_fix_it_keeps_its_identity(log: SqliteLog) -> None:
+    """With the schema mended the event arrives under its own id, once."""
+    send(log, order("a", no="id"))
+    ids = [letter.id for letter in log.dead_letters()]
+    log.register(WatcherSpec(name="orders", kind="memory"), source="memory:orders")
+    assert redrive(log, ids).appended == 1
+    assert redrive(log, ids).appended == 0
+    assert log.dead_letters() == []
+    assert taken(log, "one") == ["a"]
+
+
+def test_a_letter_that_is_not_wanted_any_more_is_closed(log: SqliteLog) -> None:
+    """The present filter counts."""
+    send(log, order("a", no="id"))
+    log.register(WatcherSpec(name="orders", kind="memory", where="has(data.id)"), source="memory:orders")
+    assert redrive(log, [letter.id for letter in log.dead_letters()]).filtered == 1
+    assert log.dead_letters() == []
+
+
+def test_raw_input_is_read_again(log: SqliteLog) -> None:
+    """What died in its source is read as the source would read it now; what is no JSON still fails."""
+    letters = [unreadable(body, ValueError("cut")) for body in (b'{"id": 1}', b"{")]
+    log.append([Write(watcher="orders", events=[], dead=letters)])
+    result = redrive(log, [letter.id for letter in log.dead_letters()])
+    assert (result.appended, len(result.failed)) == (1, 1)
+
+
+def test_letters_of_runs_return_to_their_dag(log: SqliteLog) -> None:
+    """A poison event is delivered again to the Dag that buried it."""
+    log.register(WatcherSpec(name="orders", kind="memory", max_attempts=1), source="memory:orders")
+    send(log, order("a", id=1))
+    log.claim(["orders"], "fulfil", "one")
+    log.settle("fulfil", "one", ok=False)
+    assert redrive(log, [letter.id for letter in log.dead_letters()]).delivered == 1
+    assert taken(log, "two") == ["a"]
+
+
+def test_preview_and_replay(log: SqliteLog) -> None:
+    """A preview counts events and runs and changes nothing; the replay delivers exactly those, once."""
+    send(log, *(order(str(n), id=n, total=n * 10) for n in range(6)))
+    taken(log, "one")
+    query = Scan(watchers=["orders"])
+    seen = preview(log, query, "data.total >= 30")
+    assert (seen.events, seen.watchers, seen.runs) == (3, {"orders": 3}, {"fulfil": 2})
+    assert taken(log, "two") == []
+    made = replay(log, "again", query, "data.total >= 30")
+    assert (made.planned, made.made) == (3, 3)
+    assert taken(log, "three") == ["3", "4", "5"]
+    replay(log, "again", query, "data.total >= 30")
+    assert taken(log, "four") == []
+
+
+def test_a_preview_for_a_dag_that_is_not_subscribed(log: SqliteLog) -> None:
+    """Nobody would run."""
+    send(log, order("a", id=1))
+    assert preview(log, Scan(), dag_id="stranger").runs == {}
