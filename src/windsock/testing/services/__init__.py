@@ -22,6 +22,7 @@ SERVICES: dict[str, str] = {
     "pubsub": "windsock.testing.services.pubsub:PubSub",
     "rabbitmq": "windsock.testing.services.rabbitmq:RabbitMQ",
     "redis": "windsock.testing.services.redis:Redis",
+    "redis7": "windsock.testing.services.redis:Redis7",
     "schema_registry": "windsock.testing.services.schema_registry:SchemaRegistry",
     "seaweedfs": "windsock.testing.services.seaweedfs:SeaweedFS",
     "servicebus": "windsock.testing.services.servicebus:ServiceBusPeer",
