@@ -246,7 +246,7 @@ class Runner:
 
 
 def _heed_cancellation() -> None:
-    """Stop if we were told to: a client library may have swallowed it (``asyncio.wait_for`` before 3.12 can)."""
+    """Stop if we were told to: a client library may have swallowed it, as ``wait_for`` of Python 3.11 can."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
