@@ -21,6 +21,7 @@ from windsock.pipeline.number import NumberStep
 from windsock.pipeline.schemas import is_remote
 from windsock.pipeline.size import SizeStep
 from windsock.pipeline.transform import TransformStep
+from windsock.pipeline.unwrap import UnwrapStep
 from windsock.pipeline.validate import ValidateStep, VersionsStep
 from windsock.spec import WatcherSpec
 
@@ -45,7 +46,8 @@ class Outcome:
     """Whether a kept event closes the batch."""
 
 
-_FILTERS = (TypesStep, FilterStep)
+_CHOOSING = (UnwrapStep, TypesStep, FilterStep)
+"""The steps that decide whether a watcher wants an event; they come before all others."""
 
 
 class Pipeline:
@@ -75,6 +77,8 @@ class Pipeline:
         ``online=False`` schemas behind a URL are left out: the definition is checked, events are not.
         """
         steps: list[Step] = []
+        if spec.unwrap is not None:
+            steps.append(UnwrapStep(spec.unwrap, watcher=spec.name))
         if spec.types:
             steps.append(TypesStep(spec.types))
         conditions = (spec.where,) if isinstance(spec.where, str) else spec.where or ()
@@ -101,8 +105,12 @@ class Pipeline:
         return cls(spec, steps, SizeStep(spec.max_bytes), labels, flush or None, numbers)
 
     def wants(self, event: Event) -> bool:
-        """Whether the event passes the filters, which come before everything that changes it."""
-        return all(step.apply([event]).kept for step in self._steps if isinstance(step, _FILTERS))
+        """Whether the event, taken out of its envelope, passes the filters."""
+        events: Sequence[Event] = [event]
+        for step in self._steps:
+            if isinstance(step, _CHOOSING):
+                events = step.apply(events).kept
+        return bool(events)
 
     def run(self, events: Sequence[Event]) -> Outcome:
         """Take events through every step, in order."""
