@@ -27,7 +27,8 @@ What every source keeps to, and the contract suite in :mod:`windsock.testing.sou
 * ``read`` may stand still for as long as the log is behind (backpressure). A source whose broker wants to
   hear from it meanwhile (a poll interval, a lock, a heartbeat) sees to that by itself.
 * What a system cannot give is stated in the class attribute ``guarantees`` (and so in the capability table
-  of the documentation); the contract suite then proves the weaker promise instead.
+  of the documentation); the contract suite then proves the weaker promise instead. Without it the best of
+  everything is promised.
 * ``close`` returns promptly, also in the middle of ``read``, and may be called twice.
 """
 
@@ -89,7 +90,6 @@ class Source(Protocol):
     """Reads one system. See the module's docstring for the contract."""
 
     kind: ClassVar[str]
-    guarantees: ClassVar[Guarantees]
 
     async def connect(self, cursor: Cursor | None) -> None:
         """Reach the system and take position; raise SourceError if it cannot be had."""
