@@ -162,7 +162,7 @@ class HttpClient:
                     if len(body) > max_bytes:
                         raise SourceError(
                             f"{shown(url)} answered more than {max_bytes} bytes: ask for smaller pages, or "
-                            "raise max_bytes"
+                            "raise max_body"
                         )
                 wait = retry_after(response.headers, response.status_code)
                 return Answer(response.status_code, response.headers, bytes(body), url, wait)

@@ -117,7 +117,7 @@ class Poll(ABC):
         options = self.options
         answer = await unless_closed(
             self._closed,
-            self.client.get(url, headers, max_bytes=options.max_bytes, within=options.timeout),
+            self.client.get(url, headers, max_bytes=options.max_body, within=options.timeout),
         )
         if answer.wait:
             self._not_before = asyncio.get_running_loop().time() + answer.wait

@@ -72,7 +72,7 @@ class DebeziumEngineConfig(ChangeOptions, frozen=True, kw_only=True, forbid_unkn
     """Which database, and which changes."""
 
     conn_id: Annotated[str, Meta(description="Airflow Connection of the database.", min_length=1)]
-    name: Annotated[
+    engine: Annotated[
         str,
         Meta(
             description="Name of this engine: Debezium's `topic.prefix`, the events' source, and the name of "
@@ -87,7 +87,7 @@ class DebeziumEngineConfig(ChangeOptions, frozen=True, kw_only=True, forbid_unkn
             "start, `no_data` begins with the next change."
         ),
     ] = "initial"
-    history: Annotated[
+    history_file: Annotated[
         str | None,
         Meta(
             description="MySQL: a file, on a disk that stays, in which Debezium keeps how the tables looked. "
@@ -127,7 +127,7 @@ class DebeziumEngineSource(UsesConnection):
         tested="Debezium 3.6 on PostgreSQL 18",
         notes="A JVM for each watcher. Tables without a primary key may repeat rows after a crash.",
     )
-    tuning: ClassVar[frozenset[str]] = frozenset({"heartbeat", "history", "logging", "memory"})
+    tuning: ClassVar[frozenset[str]] = frozenset({"heartbeat", "history_file", "logging", "memory"})
 
     def __init__(self, config: DebeziumEngineConfig) -> None:
         self.options = config
@@ -252,7 +252,7 @@ def properties_of(connection: Connection, options: DebeziumEngineConfig, *, resu
         )
     found: dict[str, Any] = {
         "connector.class": connector,
-        "topic.prefix": options.name,
+        "topic.prefix": options.engine,
         "database.hostname": connection.host,
         "database.port": connection.port,
         "database.user": connection.login,
@@ -269,7 +269,7 @@ def properties_of(connection: Connection, options: DebeziumEngineConfig, *, resu
         found |= _mysql(connection, options, resumes=resumes)
     found |= options.properties
     found |= {
-        "name": options.name,
+        "name": options.engine,
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.flush.interval.ms": 0,
         "max.batch.size": MAX_DELIVERY,
@@ -282,9 +282,9 @@ def _postgres(connection: Connection, options: DebeziumEngineConfig) -> dict[str
     return {
         "database.dbname": connection.schema or "postgres",
         "plugin.name": "pgoutput",
-        "slot.name": options.name,
+        "slot.name": options.engine,
         "slot.max.retries": 0,
-        "publication.name": options.name,
+        "publication.name": options.engine,
         "publication.autocreate.mode": "filtered",
         "table.include.list": ",".join(_included(options.tables)) or None,
         **{f"database.{name}": connection.get(name) for name in _POSTGRES_TLS},
@@ -292,12 +292,12 @@ def _postgres(connection: Connection, options: DebeziumEngineConfig) -> dict[str
 
 
 def _mysql(connection: Connection, options: DebeziumEngineConfig, *, resumes: bool) -> dict[str, Any]:
-    digest = hashlib.blake2b(options.name.encode(), digest_size=3).digest()
+    digest = hashlib.blake2b(options.engine.encode(), digest_size=3).digest()
     kept: dict[str, Any] = {"schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory"}
-    if options.history:
+    if options.history_file:
         kept = {
             "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-            "schema.history.internal.file.filename": options.history,
+            "schema.history.internal.file.filename": options.history_file,
         }
     elif resumes:
         kept["snapshot.mode"] = "recovery"

@@ -149,7 +149,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         str | int | None, Meta(description="The watermark of the very first poll.")
     ] = None
     timeout: Annotated[float, Meta(description="Seconds that one answer may take.", gt=0)] = 30.0
-    max_bytes: Annotated[int, Meta(description="Largest answer in bytes; more is an error.", ge=1)] = (
+    max_body: Annotated[int, Meta(description="Largest answer in bytes; more is an error.", ge=1)] = (
         20_000_000
     )
 
@@ -187,7 +187,7 @@ class HttpSource(UsesConnection):
         tested="an HTTP server with ETags, paging and rate limits",
         notes="Polls. Of a value that changes twice between two polls only the last one is seen.",
     )
-    tuning: ClassVar[frozenset[str]] = frozenset({"interval", "timeout", "max_bytes", "max_pages"})
+    tuning: ClassVar[frozenset[str]] = frozenset({"interval", "timeout", "max_body", "max_pages"})
 
     def __init__(self, config: HttpConfig) -> None:
         self.options = config

@@ -17,7 +17,7 @@ to go on behind the last id (``Last-Event-ID``). What a server without ids sends
 **Where it resumes.** The cursor is the last event id. **Id.** The server's id of the event; an event without
 one after another that has is counted from there; in a stream without ids every event is new.
 
-**Reconnects.** When the server ends the stream, after the time that it asked for (``retry:``) or ``retry``;
+**Reconnects.** When the server ends the stream, after the time that it asked for (``retry:``) or ``reconnect``;
 when the connection breaks or nothing at all comes for ``silence``, as an error, with backoff.
 
 **The Connection** is described in :mod:`windsock.sources._http_client`.
@@ -71,7 +71,7 @@ class SseConfig(MessageOptions, frozen=True, kw_only=True, forbid_unknown_fields
             "for what comes from now on."
         ),
     ] = None
-    retry: Annotated[
+    reconnect: Annotated[
         float,
         Meta(description="Seconds before a stream that ended is opened again, unless the server says.", ge=0),
     ] = 3.0
@@ -83,7 +83,7 @@ class SseConfig(MessageOptions, frozen=True, kw_only=True, forbid_unknown_fields
             gt=0,
         ),
     ] = 300.0
-    max_bytes: Annotated[
+    max_body: Annotated[
         int, Meta(description="Largest event in bytes; a larger one becomes a dead letter.", ge=1)
     ] = 20_000_000
 
@@ -101,7 +101,7 @@ class SseSource(UsesConnection):
         notes="Needs a server that gives ids and goes on behind the Last-Event-ID; else what it sends while "
         "nobody listens is lost.",
     )
-    tuning: ClassVar[frozenset[str]] = frozenset({"retry", "silence", "max_bytes"})
+    tuning: ClassVar[frozenset[str]] = frozenset({"reconnect", "silence", "max_body"})
 
     def __init__(self, config: SseConfig) -> None:
         self.options = config
@@ -151,7 +151,7 @@ class _Stream:
         self._last_id: str = known.get("id") or options.start_id or ""
         self._since = 0
         """Events that came without an id of their own since the last id."""
-        self._retry = options.retry
+        self._retry = options.reconnect
         self._named: dict[str, SseConfig] = {}
         self._closed = asyncio.Event()
         self._open = AsyncExitStack()
@@ -196,7 +196,7 @@ class _Stream:
         """What comes until the server ends the stream; raises :class:`Closed`."""
         if self._response is None:
             return
-        stream = EventStream(last_id=self._last_id, max_bytes=self._options.max_bytes)
+        stream = EventStream(last_id=self._last_id, max_bytes=self._options.max_body)
         pieces = self._response.aiter_bytes()
         while True:
             try:
@@ -236,7 +236,7 @@ class _Stream:
 
     def _event(self, one: ServerEvent, id: str | None) -> Event:
         if one.cut:
-            raise InvalidEvent(f"larger than {self._options.max_bytes} bytes: raise max_bytes")
+            raise InvalidEvent(f"larger than {self._options.max_body} bytes: raise max_body")
         options = self._named.get(one.name)
         if options is None:
             plain = one.name == "message"

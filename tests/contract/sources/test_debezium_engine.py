@@ -109,7 +109,7 @@ class TestDebeziumEngine(
             yield
 
     def options(self) -> dict[str, Any]:
-        return {"conn_id": "shop", "name": self.shop.name, "tables": ["public.orders"]}
+        return {"conn_id": "shop", "engine": self.shop.name, "tables": ["public.orders"]}
 
     def connections(self, **changed: Any) -> list[Connection]:
         return [connection(self.shop, **{"port": self.wire.port, **changed})]
@@ -151,7 +151,7 @@ def connection(shop: Shop, **changed: Any) -> Connection:
 @asynccontextmanager
 async def reading(shop: Shop, cursor: Cursor | None = None, **options: Any) -> AsyncIterator[Reader]:
     """The shop's database read by an engine."""
-    chosen = {"conn_id": "shop", "name": shop.name, "tables": ["public.*"], **options}
+    chosen = {"conn_id": "shop", "engine": shop.name, "tables": ["public.*"], **options}
     source = make_source("debezium_engine", chosen, fixed(connection(shop)))
     async with asyncio.timeout(180):
         try:
@@ -324,7 +324,7 @@ import asyncio, os, sys, time
 from windsock.sources import make_source
 
 async def main():
-    source = make_source("debezium_engine", {"conn_id": "shop", "name": sys.argv[1]})
+    source = make_source("debezium_engine", {"conn_id": "shop", "engine": sys.argv[1]})
     await source.connect(None)
     if os.fork() == 0:
         time.sleep(120)

@@ -424,7 +424,7 @@ async def test_a_wrong_answer_is_told(api: Api, reply: Reply, message: str) -> N
     """An answer that cannot be used is an error that says what it was and what to do."""
     api.once = [reply] * 10
     with pytest.raises(SourceError, match=message):
-        async with reading(api, endpoint="list", items="data.items", max_bytes=500) as reader:
+        async with reading(api, endpoint="list", items="data.items", max_body=500) as reader:
             await reader.next()
 
 

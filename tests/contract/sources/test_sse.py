@@ -143,7 +143,7 @@ async def test_a_stream_that_ends_is_opened_again(api: Api) -> None:
     """When the server ends the stream it is asked for the rest, after the time that the server named."""
     api.add({"raw": "1"})
     api.stream_tail = b""
-    async with reading(api, retry=300) as reader:
+    async with reading(api, reconnect=300) as reader:
         waiting = asyncio.create_task(reader.read(2))
         while len(api.requests) < 3:
             await asyncio.sleep(0.01)
@@ -166,11 +166,11 @@ async def test_events_without_an_id_of_their_own(api: Api) -> None:
 async def test_an_event_that_is_too_large(api: Api) -> None:
     """It becomes a dead letter with its beginning, and the next one goes through."""
     api.add({"raw": '"' + "x" * 5000 + '"'}, {"raw": '"small"'})
-    async with reading(api, max_bytes=1000) as reader:
+    async with reading(api, max_body=1000) as reader:
         [event] = await reader.read(1)
     assert event.data == "small"
     [dead] = reader.dead
-    assert "larger than 1000 bytes: raise max_bytes" in dead.reason
+    assert "larger than 1000 bytes: raise max_body" in dead.reason
     assert len(dead.body) <= 1000
 
 

@@ -31,7 +31,7 @@ def properties(
 
 def test_postgresql() -> None:
     """A PostgreSQL is read through a slot and a publication of the engine's name, over TLS if it says so."""
-    found = properties(connection(extra={"sslmode": "verify-full", "sslrootcert": "/ca.pem"}), name="orders")
+    found = properties(connection(extra={"sslmode": "verify-full", "sslrootcert": "/ca.pem"}), engine="orders")
     assert found["connector.class"] == "io.debezium.connector.postgresql.PostgresConnector"
     assert (found["database.hostname"], found["database.port"]) == ("db", "5432")
     assert (found["database.user"], found["database.password"]) == ("me", "secret-horse")
@@ -50,8 +50,8 @@ def test_mysql() -> None:
     assert first["schema.history.internal"].endswith("MemorySchemaHistory")
     assert first["database.include.list"] == "shop"
     assert first["database.ssl.mode"] == "required"
-    assert first["database.server.id"] != properties(mysql, name="other")["database.server.id"]
-    kept = properties(mysql, resumes=True, history="/data/history")
+    assert first["database.server.id"] != properties(mysql, engine="other")["database.server.id"]
+    kept = properties(mysql, resumes=True, history_file="/data/history")
     assert kept["snapshot.mode"] == "initial"
     assert kept["schema.history.internal.file.filename"] == "/data/history"
 
