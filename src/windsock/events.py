@@ -56,6 +56,7 @@ MAX_EVENT_BYTES = 1_000_000
 MAX_IDENTITY_BYTES = 2048
 """Cap on ``id``, ``source``, ``type`` and ``key``: they are indexed, and an index entry is bounded."""
 
+_BINARY = (bytes, bytearray, memoryview)
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _EXTENSION_NAME = re.compile(r"[a-z0-9]+")
 _RESERVED = {
@@ -171,8 +172,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for bytes) is left out. ``plain`` says that the data is normalised already, as what
         :func:`plain_json` reads is.
         """
-        binary = isinstance(data, bytes | bytearray | memoryview)
-        content_type = _text("datacontenttype", datacontenttype)
+        binary = isinstance(data, _BINARY)
+        content_type = None if datacontenttype is None else _text("datacontenttype", datacontenttype)
         if content_type == ("application/octet-stream" if binary else "application/json"):
             content_type = None
         return cls(
@@ -180,16 +181,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             source=_required("source", source),
             type=_required("type", type),
             time=parse_time(time),
-            subject=_text("subject", subject),
+            subject=None if subject is None else _text("subject", subject),
             data=_bytes(data) if binary else data if plain else normalise(data),
             binary=binary,
             datacontenttype=content_type,
-            dataschema=_text("dataschema", dataschema),
+            dataschema=None if dataschema is None else _text("dataschema", dataschema),
             key=_identity("key", key),
-            sequence=_text("sequence", sequence),
-            traceparent=_text("traceparent", traceparent),
-            correlation=_text("correlation", correlation),
-            cause=_text("cause", cause),
+            sequence=None if sequence is None else _text("sequence", sequence),
+            traceparent=None if traceparent is None else _text("traceparent", traceparent),
+            correlation=None if correlation is None else _text("correlation", correlation),
+            cause=None if cause is None else _text("cause", cause),
             extensions=_extensions(extensions) if extensions else {},
             headers=_headers(headers) if headers else {},
         )
