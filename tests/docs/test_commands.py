@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -30,14 +32,18 @@ def test_every_make_target_exists(page: Path) -> None:
     assert {target for target, _ in named(page, "make")} <= targets
 
 
+def commands(group: Any) -> Iterator[tuple[str, set[str]]]:
+    """(name, options) of every command; those of a group have them all together."""
+    for name, command in group.commands.items():
+        inner = [command, *getattr(command, "commands", {}).values()]
+        parameters = [parameter for one in inner for parameter in one.params]
+        yield name, {flag for one in parameters for flag in (*one.opts, *one.secondary_opts)}
+
+
 @PAGES
 def test_every_windsock_command_exists(page: Path) -> None:
     """`windsock X --option` on a page is a command with that option."""
-    group = typer.main.get_command(app)
-    known = {
-        name: {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        for name, command in group.commands.items()  # type: ignore[attr-defined]
-    }
+    known = dict(commands(typer.main.get_command(app)))
     for command, options in named(page, "windsock"):
         assert command in known, f"windsock {command}"
         assert set(options) <= known[command] | {"--help"}, f"windsock {command}"
@@ -47,4 +53,4 @@ def test_the_readme_names_what_there_is() -> None:
     """The search for commands finds the README's, so the tests above do not pass for want of any."""
     readme = ROOT / "README.md"
     assert {"demo", "test", "bench"} <= {target for target, _ in named(readme, "make")}
-    assert {"status", "events", "dead-letters"} <= {command for command, _ in named(readme, "windsock")}
+    assert {"status", "events", "explain", "dlq"} <= {command for command, _ in named(readme, "windsock")}

@@ -11,9 +11,10 @@ A source knows neither Airflow nor the pipeline nor the log. The runner drives i
 
 What every source keeps to, and the contract suite in :mod:`windsock.testing.sources` proves:
 
-* ``read`` yields deliveries of one or more events, in order, as large as they come for free (a broker's
-  fetch, one directory scan) and at most :data:`MAX_DELIVERY` events. It waits without polling faster than
-  its interval and never blocks the event loop: blocking clients run in a thread.
+* ``read`` yields deliveries of events, in order, as large as they come for free (a broker's fetch, one
+  directory scan) and at most :data:`MAX_DELIVERY` events; one without events only moves the cursor. It
+  waits without polling faster than its interval and never blocks the event loop: blocking clients run in
+  a thread.
 * ``delivery.ack()`` is called at most once, after the commit, in the order of the deliveries. Until then
   the source must be able to deliver the same events again, from the cursor or from its broker.
 * ``delivery.cursor`` is all that ``connect`` needs to go on after this delivery: small JSON, or None for a
@@ -34,13 +35,13 @@ What every source keeps to, and the contract suite in :mod:`windsock.testing.sou
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from windsock.events import DeadLetter, Event
+from windsock.events import DeadLetter, Event, Verdict
 
 __all__ = ["MAX_DELIVERY", "Cursor", "Delivery", "Guarantees", "Source"]
 
@@ -63,6 +64,10 @@ class Delivery:
     cursor: Cursor | None = None
     ack: Callable[[], Awaitable[None]] = _nothing
     dead: Sequence[DeadLetter] = field(default=())
+    state: Mapping[str, tuple[bytes, float | None] | None] = field(default_factory=dict)
+    """What the source remembers by key, as far as it changed, and when that is due; None forgets a key."""
+    verdicts: Sequence[Verdict] = field(default=())
+    """What the source read and does not pass on, with the reason, to be remembered."""
 
 
 class Guarantees(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ SERVICES: dict[str, str] = {
     "azurite": "windsock.testing.services.azurite:Azurite",
     "gcs": "windsock.testing.services.gcs:FakeGcs",
     "kafka": "windsock.testing.services.kafka:Kafka",
+    "kinesalite": "windsock.testing.services.kinesalite:Kinesalite",
     "mariadb": "windsock.testing.services.mariadb:MariaDB",
     "ministack": "windsock.testing.services.ministack:MiniStack",
     "mosquitto": "windsock.testing.services.mosquitto:Mosquitto",
