@@ -35,6 +35,10 @@ class Derived(UsesConnection, ABC):
     def translate(self, event: Event) -> tuple[Sequence[Event], Sequence[DeadLetter]]:
         """What one event of the inner source means: any number of events, and what could not become one."""
 
+    def arrange(self, events: list[Event]) -> list[Event]:
+        """The translated events of one delivery in the order in which they go on; by default as they came."""
+        return events
+
     async def connect(self, cursor: Cursor | None) -> None:
         self._source = make_source(*self.inner(), self.connections)
         await self._source.connect(cursor)
@@ -60,6 +64,7 @@ class Derived(UsesConnection, ABC):
             made, unreadable = self.translate(event)
             events += made
             dead += unreadable
+        events = self.arrange(events)
         starts = range(0, max(len(events), len(dead), 1), MAX_DELIVERY)
         parts = [
             Delivery(events[start : start + MAX_DELIVERY], dead=dead[start : start + MAX_DELIVERY])
