@@ -44,7 +44,7 @@ unit: .venv/.ready
 	$(BIN)/pytest -q tests/unit tests/docs tests/reference
 
 contract: .venv/.ready  ## the contract suites over real databases and brokers, and the property tests
-	$(BIN)/pytest -q tests/contract tests/property
+	$(BIN)/pytest -q -n 3 --dist loadfile tests/contract tests/property
 
 live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison
 	$(BIN)/pytest -q tests/live
