@@ -15,6 +15,7 @@ import contextlib
 import logging
 import queue
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -129,8 +130,10 @@ class Member(Generic[T]):
             while not self._stop.is_set():
                 self._read_once()
                 self._see_to_the_rest()
-        except Exception as error:  # noqa: BLE001 - whatever ends the thread must end the read
-            self._tell(self._failed, error)
+        except:  # noqa: E722 - the binding also raises KafkaError, which is no exception to Python
+            error = sys.exc_info()[1]
+            failed = error if isinstance(error, Exception) else self._translated(error)
+            self._tell(self._failed, failed)
         finally:
             self._close()
             self._tell(self._over)
@@ -262,7 +265,7 @@ class Member(Generic[T]):
                 self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
 
     def _lags(self) -> dict[str, int]:
-        from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
+        from confluent_kafka import OFFSET_END, TopicPartition
 
         places = self._places.all()
         partitions = [TopicPartition(place.topic, place.partition, OFFSET_END) for place in places]
@@ -271,8 +274,8 @@ class Member(Generic[T]):
                 ends = [p.offset for p in self._consumer.offsets_for_times(partitions, timeout=_CONNECT)]
             else:
                 ends = [self._consumer.get_watermark_offsets(p, cached=True)[1] for p in partitions]
-        except KafkaException:
-            return {}  # the next poll says why
+        except:  # noqa: E722 - also KafkaError, which is no exception to Python; the next poll says why
+            return {}
         return {f"{p.topic}/{p.partition}": p.lag(end) for p, end in zip(places, ends, strict=True)}
 
     def _hand_over(self, batch: Batch[T]) -> None:
@@ -301,11 +304,24 @@ class Member(Generic[T]):
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        found = consumer.committed(partitions, timeout=_CONNECT)
+        found = self._patiently(lambda: consumer.committed(partitions, timeout=_CONNECT))
         if new := [TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in found if p.offset < 0]:
-            found = [p for p in found if p.offset >= 0] + consumer.offsets_for_times(new, timeout=_CONNECT)
+            firsts = self._patiently(lambda: consumer.offsets_for_times(new, timeout=_CONNECT))
+            found = [p for p in found if p.offset >= 0] + firsts
         self._places.assigned(found)
         logger.debug("windsock.kafka.assigned partitions=%d", len(partitions))
+
+    def _patiently(self, ask: Callable[[], list[Any]]) -> list[Any]:
+        """What the cluster answers, asked again while it is moving: a leader is just being elected."""
+        deadline = time.monotonic() + _CONNECT
+        while True:
+            try:
+                return ask()
+            except:  # noqa: E722 - the binding also raises KafkaError, which is no exception to Python
+                error: Any = sys.exc_info()[1]
+                if self._stop.is_set() or time.monotonic() > deadline:
+                    raise self._translated(error.args[0] if isinstance(error, Exception) else error) from None
+            time.sleep(0.1)
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         lost = self._places.revoked(partitions)
