@@ -18,15 +18,20 @@ from pathlib import Path
 from appending import measure_append
 from field import open_field
 from latency import measure_latency
+from looking import measure_explain, measure_replay, open_long_log
 from reading import measure_idle, measure_sources
 from report import Finding, Report
 from rich.console import Console
+from shaping import measure_pipeline
 from throughput import measure_memory, measure_throughput
 
 from windsock.testing.postgres import PostgresServer
 
-PARTS = ("append", "sources", "idle", "latency", "throughput", "memory")
-_WITHOUT_AIRFLOW = {"append", "sources", "idle"}
+PARTS = (
+    *("append", "pipeline", "replay", "explain", "sources", "idle"),
+    *("latency", "throughput", "memory"),
+)
+_WITHOUT_AIRFLOW = {"append", "pipeline", "replay", "explain", "sources", "idle"}
 
 
 def main() -> int:
@@ -65,6 +70,14 @@ def _measure(folder: Path, parts: set[str], *, quick: bool) -> Iterator[Finding]
     with PostgresServer() as postgres:
         if "append" in parts:
             yield from measure_append(folder, postgres, quick=quick)
+        if "pipeline" in parts:
+            yield from measure_pipeline(folder, quick=quick)
+        if parts & {"replay", "explain"}:
+            with open_long_log(folder, quick=quick) as made:
+                if "replay" in parts:
+                    yield from measure_replay(made, quick=quick)
+                if "explain" in parts:
+                    yield from measure_explain(made)
         if "sources" in parts:
             yield from measure_sources(folder, quick=quick)
         if "idle" in parts:

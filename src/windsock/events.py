@@ -206,10 +206,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Read what :meth:`encode` wrote, and where in the log it was found."""
         try:
             event = _decoder.decode(body)
-            data = base64.b64decode(event.data, validate=True) if event.binary else event.data
+            if event.binary:
+                _set(event, "data", base64.b64decode(event.data, validate=True))
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidEvent(f"stored event cannot be read: {describe(error)}") from error
-        return msgspec.structs.replace(event, data=data, seq=seq, attempt=attempt, replay=replay)
+        # Nobody else has it yet, so it need not be copied.
+        _set(event, "seq", seq)
+        _set(event, "attempt", attempt)
+        _set(event, "replay", replay)
+        return event
 
     def as_dict(self) -> dict[str, Any]:
         """The event as plain JSON values, as a mapped task sees it; :meth:`from_dict` reads it back."""
@@ -235,6 +240,7 @@ _ALWAYS = ("time", "subject", "key", "data", "attempt")
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)
+_set = msgspec.structs.force_setattr
 
 
 def dedup_hash(scope: str, key: str) -> bytes:

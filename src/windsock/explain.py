@@ -214,7 +214,7 @@ def _place(place: PlaceTrace) -> str:
 def _next(place: PlaceTrace, trace: EventTrace) -> str:
     """What will happen to the event at a Dag, or what to do."""
     if place.state is State.DONE:
-        return "nothing, its run succeeded"
+        return "nothing, its run succeeded" if place.run_id else "nothing, the Dag's place was moved past it"
     if place.state is State.DEAD:
         return "nothing by itself; `windsock dlq redrive` gives it back"
     if not place.active:

@@ -25,12 +25,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windsock.backpressure import WaterMarks
 from windsock.connections import Connections
-from windsock.events import Category, DeadLetter, Event, LeaseLost, WindsockError
+from windsock.events import Category, DeadLetter, Event, LeaseLost, Verdict, WindsockError
 from windsock.log.base import Beat, Lease, Log, Write
 from windsock.pipeline import Pipeline
 from windsock.pipeline.route import share
 from windsock.pulse import Pulse
+from windsock.rules.tide import ReadsLog
 from windsock.sources import Delivery, Source, make_source
 from windsock.spec import WatcherSpec
 
@@ -52,6 +54,9 @@ class RunnerSettings:
     max_backoff: float = 30.0
     commit: int = 5000
     """The most events that are appended in one transaction."""
+    high_water_total: int = 0
+    """Unsettled events of all watchers at which sources are paused, by priority; 0 for no limit."""
+    low_water_total: int = 0
 
 
 @dataclass
@@ -123,6 +128,8 @@ class Runner:
     async def _read(self, lease: Lease) -> AsyncIterator[bool]:
         """Connect, read, append, ack; yields after each commit."""
         source = make_source(self.kind, self.options, self.connections)
+        if isinstance(source, ReadsLog):
+            source.log, source.key = self.log, self.source
         inbox: asyncio.Queue[Delivery] = asyncio.Queue(maxsize=8)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -140,7 +147,10 @@ class Runner:
                 deliveries = await self._next(inbox, tasks)
                 writes = await asyncio.to_thread(self._writes, deliveries)
                 cursor = next((d.cursor for d in reversed(deliveries) if d.cursor is not None), None)
-                await self._call(self.log.append, writes, source=self.source, cursor=cursor, lease=lease)
+                state = {key: known for delivery in deliveries for key, known in delivery.state.items()}
+                await self._call(
+                    self.log.append, writes, source=self.source, cursor=cursor, state=state, lease=lease
+                )
                 self.on_append()
                 for delivery in deliveries:
                     await delivery.ack()
@@ -181,17 +191,20 @@ class Runner:
     async def _keep(self, lease: Lease) -> None:
         """Renew the lease, take up new watchers, hold the water marks, say how it goes."""
         pulse = Pulse.of(self.log, interval=self.settings.heartbeat, lease=self.settings.lease)
-        beat = Beat(lease=lease, state="running")
+        total = bool(self.settings.high_water_total)
+        marks = WaterMarks(self.settings.high_water_total, self.settings.low_water_total)
+        beat = Beat(lease=lease, state="running", total=total)
         kept = await pulse.beat(beat, now=True)
         while True:
             await self._compile(kept.specs)
-            if kept.backlog >= min((spec.high_water for spec in kept.specs), default=1):
-                self._go.clear()
-            elif kept.backlog <= min((spec.low_water for spec in kept.specs), default=1):
+            reason = marks.reason(kept)
+            if reason is None:
                 self._go.set()
-            self.state = "running" if self._go.is_set() else "paused"
+            else:
+                self._go.clear()
+            self.state = "running" if reason is None else "paused"
             changed = self.state != beat.state
-            beat = Beat(lease=lease, state=self.state, lag=self._lag)
+            beat = Beat(lease=lease, state=self.state, lag=self._lag, error=reason, total=total)
             kept = await pulse.beat(beat, now=changed)
 
     async def _measure(self, source: Source) -> None:
@@ -216,10 +229,13 @@ class Runner:
     def _writes(self, deliveries: Sequence[Delivery]) -> list[Write]:
         events = [event for delivery in deliveries for event in delivery.events]
         dead = [letter for delivery in deliveries for letter in delivery.dead]
+        verdicts = [verdict for delivery in deliveries for verdict in delivery.verdicts]
         pipelines = [watch.pipeline for watch in self._watches.values()]
         shared = share(pipelines, events)
         return [
-            writes_for(pipeline, shared[pipeline.spec.name][0], [*dead, *shared[pipeline.spec.name][1]])
+            writes_for(
+                pipeline, shared[pipeline.spec.name][0], [*dead, *shared[pipeline.spec.name][1]], verdicts
+            )
             for pipeline in pipelines
         ]
 
@@ -252,13 +268,22 @@ def _heed_cancellation() -> None:
         raise asyncio.CancelledError
 
 
-def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadLetter] = ()) -> Write:
-    """What a watcher's pipeline makes of events, ready to append. A step that breaks costs one event."""
+def writes_for(
+    pipeline: Pipeline,
+    events: Sequence[Event],
+    dead: Sequence[DeadLetter] = (),
+    verdicts: Sequence[Verdict] = (),
+) -> Write:
+    """What a watcher's pipeline makes of events, ready to append. A step that breaks costs one event.
+
+    ``dead`` and ``verdicts`` are what the source itself did not pass on.
+    """
     try:
         outcome = pipeline.run(events)
     except Exception as error:
         if len(events) > 1:
-            return join_writes(pipeline.spec.name, [writes_for(pipeline, [event]) for event in events], dead)
+            single = [writes_for(pipeline, [event]) for event in events]
+            return join_writes(pipeline.spec.name, [writes_for(pipeline, [], dead, verdicts), *single])
         logger.exception("windsock.pipeline.failed watcher=%s", pipeline.spec.name)
         letters = [
             DeadLetter(
@@ -270,7 +295,13 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
             )
             for event in events
         ]
-        return Write(watcher=pipeline.spec.name, events=[], dead=[*dead, *letters])
+        return Write(
+            watcher=pipeline.spec.name,
+            events=[],
+            dead=[*dead, *letters],
+            filtered=len(verdicts),
+            verdicts=verdicts,
+        )
     failures = [verdict.reason for verdict in outcome.verdicts if verdict.reason]
     if failures:
         logger.warning(
@@ -282,8 +313,8 @@ def writes_for(pipeline: Pipeline, events: Sequence[Event], dead: Sequence[DeadL
         dedup=outcome.dedup,
         bodies=outcome.bodies,
         dead=[*dead, *outcome.dead],
-        filtered=len(outcome.verdicts),
-        verdicts=outcome.verdicts,
+        filtered=len(outcome.verdicts) + len(verdicts),
+        verdicts=[*verdicts, *outcome.verdicts],
         numbers=outcome.numbers,
         flush=outcome.flush,
     )

@@ -7,15 +7,19 @@ seconds or as text such as ``"5s"``, ``"10min"``, ``"24h"``.
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import math
 import re
 from functools import cache
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from windsock.events import MAX_EVENT_BYTES, WindsockError
+from windsock.events import MAX_EVENT_BYTES, Category, WindsockError
+from windsock.json_path import JsonPath, PathError
 
 __all__ = [
     "Batching",
@@ -30,6 +34,7 @@ __all__ = [
     "WatcherSpec",
     "rate",
     "seconds",
+    "start_time",
 ]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -80,6 +85,17 @@ def rate(text: str) -> tuple[int, float]:
         if length > 0:
             return int(count), length
     raise SpecError(f"{text!r} is not a rate: write events per time, such as '100/m' or '5/10s'")
+
+
+def start_time(text: str) -> float:
+    """The epoch seconds of a start that is a time."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise SpecError(
+            f"start {text!r}: write 'earliest', 'latest', or a time such as 2026-01-31T12:00Z"
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -147,15 +163,22 @@ class Route(Part, frozen=True, kw_only=True):
 
 
 class Retry(Part, frozen=True, kw_only=True):
-    """How often and when an event of a failed run, or a dead letter of one category, is tried again."""
+    """How often and when a dead letter of one category is redriven by itself."""
 
     attempts: int = 3
+    """How often; redriving by hand counts, too."""
     delay: Seconds = 30.0
-    """Before the first retry; doubles each time."""
+    """Before the first time; doubles each time."""
     cap: Seconds = 3600.0
     """The longest wait."""
     jitter: float = 0.2
-    """Share of the wait that is random."""
+    """Share of the wait that differs from letter to letter, so that they do not all come back at once."""
+
+    def wait(self, retries: int, seed: str) -> float:
+        """Seconds to wait after so many retries; the same for the same seed."""
+        longest = min(self.cap, self.delay * 2.0 ** min(retries, 30))
+        digest = hashlib.blake2b(f"{seed}:{retries}".encode(), digest_size=8).digest()
+        return longest * (1.0 - self.jitter * int.from_bytes(digest) / 2**64)
 
 
 class Expectation(Part, frozen=True, kw_only=True):
@@ -174,15 +197,30 @@ class Expectation(Part, frozen=True, kw_only=True):
     learn: Seconds | None = None
     """Take cadence and volume from so much history instead of numbers."""
 
+    def __post_init__(self) -> None:
+        if self.per <= 0 or (self.every is not None and self.every <= 0):
+            raise SpecError("expect: every and per must be times, such as '10min'")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise SpecError("expect: at_least must not be above at_most")
+        for path in self.fields:
+            try:
+                JsonPath(path)
+            except PathError as error:
+                raise SpecError(f"expect.fields: {error}") from error
+
 
 class Retention(Part, frozen=True, kw_only=True):
-    """How long settled events are kept, and what becomes of them then."""
+    """How many settled events are kept, and what becomes of them then; the first limit reached counts."""
 
     age: Seconds | None = None
+    """How long they are kept; by default as long as ``[windsock] retention`` says."""
     count: int | None = None
+    """How many are kept, the newest."""
     bytes: int | None = None
+    """How many bytes of them are kept, the newest."""
     archive: str | None = None
-    """A directory or object storage URL to which events are written as Parquet before they are deleted."""
+    """An absolute directory or object storage URL to which events are written as Parquet before they are
+    deleted; the part before an ``@`` is the id of a Connection, as in ``s3://my_aws@bucket/events``."""
 
 
 class WatcherSpec(Part, frozen=True, kw_only=True):
@@ -224,12 +262,15 @@ class WatcherSpec(Part, frozen=True, kw_only=True):
     route: Route | None = None
     priority: int = 0
     """Among the watchers of one asset, and when the total backlog is too high: the higher goes first."""
+    new_dags: str | None = None
+    """Where a Dag that is new to the watcher begins: ``earliest``, ``latest``, or an ISO time. Without it the
+    first Dag begins at the first event, a later one at the next event."""
     max_attempts: int = 3
     """After so many failed runs an event goes to the dead letters."""
     retry_delay: Seconds = 30.0
     """Seconds before the first redelivery after a failed run; doubles each time, at most one hour."""
     retry: dict[str, Retry] = {}
-    """Dead letter category → how its letters are redriven by themselves."""
+    """Dead letter category → how its letters are redriven by themselves. What is ``expired`` never is."""
     max_age: Seconds | None = None
     """An event that has waited longer than this becomes a dead letter instead of a run's."""
     expect: Expectation | None = None
@@ -264,6 +305,36 @@ class WatcherSpec(Part, frozen=True, kw_only=True):
             raise SpecError(f"watcher {self.name!r}: sequence needs key: numbers grow within one key")
         if self.rate_limit is not None:
             rate(self.rate_limit)
+        if self.retention:
+            self._check_retention(self.retention)
+        for category, retry in self.retry.items():
+            self._check_retry(category, retry)
+        if self.new_dags not in (None, "earliest", "latest"):
+            start_time(self.new_dags)
+
+    def _check_retry(self, category: str, retry: Retry) -> None:
+        wanted = [known.value for known in Category if known is not Category.EXPIRED]
+        if category not in wanted:
+            raise SpecError(
+                f"watcher {self.name!r}: retry is by category, one of {', '.join(wanted)}; not {category!r}"
+            )
+        if retry.attempts < 1 or not (retry.delay >= 0 and retry.cap >= 0 and 0 <= retry.jitter <= 1):
+            raise SpecError(
+                f"watcher {self.name!r}: retry of {category!r} needs at least one attempt, a delay and a cap "
+                "that are not negative, and a jitter between 0 and 1"
+            )
+
+    def _check_retention(self, retention: Retention) -> None:
+        for option in ("age", "count", "bytes"):
+            value = getattr(retention, option)
+            if value is not None and not value >= 0:
+                raise SpecError(f"watcher {self.name!r}: retention {option} must be at least 0")
+        archive = retention.archive
+        if archive is not None and not ("://" in archive or PurePath(archive).is_absolute()):
+            raise SpecError(
+                f"watcher {self.name!r}: retention archive {archive!r} must be an absolute path, or a URL "
+                "such as s3://bucket/events"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; :meth:`from_dict` reads them back to an equal spec."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import sys
 
+from windsock.archive import ParquetArchive
 from windsock.events import Event, dedup_hash
-from windsock.log import Log, open_log
+from windsock.log import Log, open_log, retention
 from windsock.log.base import Write
 
 SOURCE = "memory://processes"
@@ -82,5 +83,22 @@ def work(url: str, me: str) -> None:
     log.close()
 
 
+def archive(url: str) -> None:
+    """Archive everything, and say so before and after each file is written."""
+
+    class Telling(ParquetArchive):
+        def put(self, path: str, content: bytes) -> None:
+            say(writing=path)
+            super().put(path, content)
+            say(written=path)
+
+    retention.FILE_EVENTS = 100
+    log = open_log(url)
+    wait()
+    say(moved=log.purge(before=0.0, archive=Telling()))
+    log.close()
+
+
 if __name__ == "__main__":
-    {"migrate": migrate, "append": append, "read": read, "work": work}[sys.argv[1]](*sys.argv[2:])
+    commands = {"archive": archive, "migrate": migrate, "append": append, "read": read, "work": work}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from windsock.archive import ParquetArchive, archived
+from windsock.events import Event
 from windsock.log import Log, open_log
-from windsock.log.base import EventQuery, State
-from windsock.spec import WatcherSpec
+from windsock.log.base import EventQuery, Scan, State, Write
+from windsock.spec import Retention, WatcherSpec
 
 PROGRAM = Path(__file__).with_name("log_process.py")
 SOURCE = "memory://processes"
@@ -206,3 +208,37 @@ def test_killed_worker_leaves_nothing_between(url: str, log: Log) -> None:
     assert ended.total() == 450
     assert len(log.dead_letters(limit=10_000)) == ended[State.DEAD]
     assert log.backlog(["shared"]) == 0
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 8])
+def test_killed_archiver_loses_and_repeats_nothing(
+    url: str, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Killed around a file: every event is in the log or in one stored file, and the next one goes on."""
+    folder = tmp_path / "archive"
+    spec = WatcherSpec(name="away", kind="memory", retention=Retention(age=0.0, archive=str(folder)))
+    log.register(spec, source=SOURCE)
+    names = [str(n) for n in range(4000)]
+    events = [Event(id=name, source="process", type="tested") for name in names]
+    log.append([Write(watcher="away", events=events)])
+    with Process("archive", url) as archiver:
+        archiver.ready()
+        archiver.go()
+        lines = archiver.lines()
+        printed = [next(lines) for _ in range(after)] + archiver.kill()
+    assert not any("moved" in line for line in printed), "the archiver was done before it was killed"
+
+    archive = ParquetArchive()
+
+    def everything() -> list[str]:
+        here = [stored.event.id for stored in log.scan(Scan(watchers=["away"]))]
+        return sorted([*here, *(stored.event.id for _, stored in archived(log, archive, Scan()))])
+
+    assert everything() == sorted(names)
+    later = time.time() + 1000.0
+    monkeypatch.setattr(log, "_clock", lambda: later)
+    log.purge(before=0.0, archive=archive)
+    assert list(log.scan(Scan(watchers=["away"]))) == []
+    assert everything() == sorted(names)
+    on_disk = {str(path) for path in folder.rglob("*") if path.is_file()}
+    assert on_disk == {file.path for file in log.archives()}

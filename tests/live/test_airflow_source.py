@@ -187,3 +187,15 @@ async def test_tasks_and_assets_of_a_run(stack: AirflowStack) -> None:
     for subject in ("mixed/r1", "mixed/r1/works", "mixed/r1/fails", "mixed/r1/skips"):
         first = next(kind for kind, where in got if where == subject)
         assert first.endswith("running")
+
+
+def test_the_logs_answers_need_a_login(stack: AirflowStack) -> None:
+    """Where Airflow asks for a password, the gateway's questions take its token or its cookie, or nothing."""
+    url, token = f"{stack.url}/windsock/api/events", stack.api.token()
+    assert httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=30).json() == []
+    with httpx.Client(cookies={"_token": token}, timeout=30) as browser:
+        assert browser.get(url).json() == []
+        assert browser.get(url, headers={"Authorization": "Bearer x.y.z"}).status_code == 401
+    assert httpx.get(url, timeout=30).status_code == 401
+    with httpx.Client(cookies={"_token": "x.y.z"}, timeout=30) as stranger:
+        assert stranger.get(url).status_code == 401

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from windsock.events import Event
-from windsock.log.base import Scan, Write
+from windsock.log.base import DeadRecord, Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.messages import unreadable
 from windsock.pipeline import Pipeline
-from windsock.recovery import preview, redrive, replay
+from windsock.recovery import Redriven, preview, redrive, replay, retry_letters
 from windsock.runner import writes_for
-from windsock.spec import Batching, WatcherSpec
+from windsock.spec import Batching, Retry, WatcherSpec
 
 STRICT = WatcherSpec(name="orders", kind="memory", schema={"required": ["id"]}, batch=Batching(size=2))
 
@@ -92,6 +93,46 @@ def test_letters_of_runs_return_to_their_dag(log: SqliteLog) -> None:
     log.settle("fulfil", "one", ok=False)
     assert redrive(log, [letter.id for letter in log.dead_letters()]).delivered == 1
     assert taken(log, "two") == ["a"]
+
+
+def mend(letter: DeadRecord) -> Event | bytes | None:
+    """Give an event its id; leave what says so; break on the rest."""
+    if letter.event_id is None:
+        return letter.body.replace(b"'", b'"')
+    event = Event.decode(letter.body)
+    if event.id == "leave":
+        return None
+    if event.id == "rename":
+        return msgspec.structs.replace(event, id="other", data={"id": 1})
+    return msgspec.structs.replace(event, data={"id": event.data["no"]})
+
+
+def test_letters_are_mended(log: SqliteLog) -> None:
+    """What a function repairs arrives under its own id, be it an event or bytes; the rest stays, told why."""
+    send(log, order("a", no=7), order("leave", no=8), order("rename", no=9), order("break"))
+    log.append([Write(watcher="orders", events=[], dead=[unreadable(b"{'id': 5}", ValueError("cut"))])])
+    result = redrive(log, [letter.id for letter in log.dead_letters()], repair=mend)
+    assert result.appended == 2
+    assert sorted(result.failed.values()) == [
+        "repair changed the id from 'rename' to 'other': keep it",
+        "repair failed: KeyError: 'no'",
+        "repair left it as it is",
+    ]
+    chosen = [event.data for event in log.claim(["orders"], "fulfil", "one")]
+    assert sorted(data["id"] for data in chosen) == [5, 7]
+
+
+def test_due_letters_are_retried_and_failures_counted(log: SqliteLog) -> None:
+    """Without a fix the attempts are used up, one at a time; with one the event arrives."""
+    retry = {"invalid": Retry(attempts=2, delay=0.0)}
+    strict = msgspec.structs.replace(STRICT, retry=retry)
+    log.register(strict, source="memory:orders")
+    send(log, order("a", no="id"), order("b", no="id"))
+    assert sorted(retry_letters(log).failed) == sorted(letter.id for letter in log.dead_letters())
+    assert {letter.retries for letter in log.dead_letters()} == {1}
+    log.register(msgspec.structs.replace(strict, schema=None), source="memory:orders")
+    assert retry_letters(log).appended == 2
+    assert retry_letters(log) == Redriven()
 
 
 def test_preview_and_replay(log: SqliteLog) -> None:

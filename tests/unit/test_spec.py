@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from windsock.spec import Batching, SpecError, WatcherSpec, seconds
+from windsock.spec import Batching, Retention, Retry, SpecError, WatcherSpec, seconds
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,46 @@ def test_limits_are_checked(options: dict[str, Any], reason: str) -> None:
         WatcherSpec.from_dict({"name": "w", "kind": "files"} | plain)
 
 
+@pytest.mark.parametrize(
+    ("category", "retry", "reason"),
+    [
+        ("expired", Retry(), "one of invalid, transient, poison, rejected; not 'expired'"),
+        ("flaky", Retry(), "not 'flaky'"),
+        ("transient", Retry(attempts=0), "at least one attempt"),
+        ("transient", Retry(delay=-1.0), "not negative"),
+        ("transient", Retry(cap=-1.0), "not negative"),
+        ("transient", Retry(jitter=1.1), "between 0 and 1"),
+    ],
+)
+def test_retries_are_checked(category: str, retry: Retry, reason: str) -> None:
+    """A category that is never retried, or a policy that makes no sense, is refused."""
+    with pytest.raises(SpecError, match=f"watcher 'w': retry .*{reason}"):
+        WatcherSpec(name="w", kind="files", retry={category: retry})
+
+
+def test_retries_are_written_as_text() -> None:
+    """Durations inside a retry policy may be text, as everywhere."""
+    plain = {"name": "w", "kind": "files", "retry": {"transient": {"delay": "5min", "cap": "2h"}}}
+    assert WatcherSpec.from_dict(plain).retry == {"transient": Retry(delay=300.0, cap=7200.0)}
+
+
+@given(st.integers(0, 100), st.text(), st.floats(0, 1e4), st.floats(0, 1e4), st.floats(0, 1))
+def test_a_wait_is_bounded_and_always_the_same(
+    retries: int, seed: str, delay: float, cap: float, jitter: float
+) -> None:
+    """It doubles up to the cap, less at most the jitter's share, and chance has no part in it."""
+    retry = Retry(delay=delay, cap=cap, jitter=jitter)
+    longest = min(cap, delay * 2.0 ** min(retries, 30))
+    wait = retry.wait(retries, seed)
+    assert longest * (1 - jitter) - 1e-6 <= wait <= longest
+    assert wait == retry.wait(retries, seed)
+
+
+def test_letters_do_not_all_come_back_at_once() -> None:
+    """The jitter differs from letter to letter."""
+    assert len({Retry().wait(0, str(letter)) for letter in range(100)}) == 100
+
+
 def test_a_spec_comes_back_equal() -> None:
     """What is registered in the log and travels to the trigger is the same spec."""
     spec = WatcherSpec(
@@ -133,6 +175,28 @@ def test_wrong_options_are_named(value: Any, reason: str) -> None:
     """A declaration with a missing, unknown or wrong option is refused by its name."""
     with pytest.raises(SpecError, match=reason):
         WatcherSpec.from_dict(value)
+
+
+@pytest.mark.parametrize(
+    ("retention", "reason"),
+    [
+        ({"count": -1}, "retention count must be at least 0"),
+        ({"bytes": -1}, "retention bytes must be at least 0"),
+        ({"archive": "events"}, "archive 'events' must be an absolute path, or a URL"),
+        ({"days": 3}, "days"),
+    ],
+)
+def test_a_retention_that_cannot_be_is_refused(retention: dict[str, Any], reason: str) -> None:
+    """Limits are not negative, and an archive is where every process finds it."""
+    with pytest.raises(SpecError, match=f"watcher 'w': .*{reason}"):
+        WatcherSpec.from_dict({"name": "w", "kind": "files", "retention": retention})
+
+
+def test_a_retention_is_written_in_words() -> None:
+    """Its age may be text, as in a Dag or in YAML."""
+    limits = {"age": "7d", "count": 5, "archive": "s3://my_aws@bucket/events"}
+    spec = WatcherSpec.from_dict({"name": "w", "kind": "files", "retention": limits})
+    assert spec.retention == Retention(age=604800.0, count=5, archive="s3://my_aws@bucket/events")
 
 
 def test_a_batch_without_times_closes_at_once() -> None:

@@ -15,6 +15,7 @@ from airflow.sdk import Asset, BaseOperator, Context, get_current_context
 
 from windsock.airflow import settings
 from windsock.events import Event, WindsockError
+from windsock.rules import feeders
 
 __all__ = ["ClaimOperator", "claim", "dead_letter"]
 
@@ -83,7 +84,9 @@ def group_by_key(events: Sequence[Event]) -> list[list[Event]]:
 
 def _take(context: Context, asset: str, limit: int | None, most: int | None) -> list[Event]:
     log = settings.get_log()
-    specs = log.watchers(asset=asset)
+    attached = log.watchers(asset=asset)
+    feeding = feeders(attached)
+    specs = [spec for spec in attached if spec.name not in feeding]
     if not specs:
         raise WindsockError(
             f"no watcher of asset {asset!r} is known to the log: attach one with Asset(…, watchers=[…]) to an"

@@ -31,16 +31,13 @@ the Dag is parsed, with the file and the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
 from airflow.sdk import Asset
 
 from windsock.airflow.watchers import EventWatcher
+from windsock.definitions import Entry, entries
 from windsock.events import WindsockError
-from windsock.spec import SpecError
 
 __all__ = ["load_assets"]
 
@@ -48,10 +45,10 @@ __all__ = ["load_assets"]
 def load_assets(directory: str | Path) -> dict[str, Asset]:
     """The assets of ``assets.yaml`` in the directory, with their watchers of ``watchers.yaml``, by name."""
     folder = Path(directory)
-    watchers = {name: _watcher(name, entry) for name, entry in _entries(folder / "watchers.yaml", "watchers")}
+    watchers = {name: _watcher(name, entry) for name, entry in entries(folder / "watchers.yaml", "watchers")}
     attached: dict[str, str] = {}
     assets = {}
-    for name, entry in _entries(folder / "assets.yaml", "assets"):
+    for name, entry in entries(folder / "assets.yaml", "assets"):
         chosen = []
         for watcher in entry.take("watchers", list, []):
             if watcher not in watchers:
@@ -76,7 +73,7 @@ def load_assets(directory: str | Path) -> dict[str, Asset]:
     return assets
 
 
-def _watcher(name: str, entry: _Entry) -> EventWatcher:
+def _watcher(name: str, entry: Entry) -> EventWatcher:
     kind = entry.take("kind", str, None)
     if kind is None:
         raise entry.mistake(None, "needs a kind, such as 'files' or 'webhook'")
@@ -87,70 +84,3 @@ def _watcher(name: str, entry: _Entry) -> EventWatcher:
             (word for word in re.findall(r"[`'\"](\w+)[`'\"]", str(error)) if word in entry.lines), None
         )
         raise entry.mistake(named, str(error)) from error
-
-
-class _Entry:
-    """One named block of a file: its plain options and the line of each."""
-
-    def __init__(
-        self, path: Path, name: str, line: int, options: dict[str, Any], lines: dict[str, int]
-    ) -> None:
-        self._path, self._name, self._line = path, name, line
-        self.options = options
-        self.lines = lines
-
-    def take(self, option: str, kind: type, default: Any) -> Any:
-        """The value of an option, checked and removed."""
-        value = self.options.pop(option, default)
-        if value is not default and not isinstance(value, kind):
-            raise self.mistake(option, f"{option} must be a {kind.__name__}, not {value!r}")
-        return value
-
-    def nothing_left(self) -> None:
-        """Refuse options that nobody took."""
-        for option in self.options:
-            raise self.mistake(option, f"unknown option {option!r}")
-
-    def mistake(self, option: str | None, message: str) -> SpecError:
-        """The error that names the file, the line and the block."""
-        line = self.lines.get(option, self._line) if option else self._line
-        return SpecError(f"{self._path.name}:{line}: {self._name}: {message}")
-
-
-def _entries(path: Path, section: str) -> Iterator[tuple[str, _Entry]]:
-    """The named blocks of a file's only section."""
-    try:
-        root = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
-    except FileNotFoundError as error:
-        raise SpecError(f"{path} is missing: assets.yaml and watchers.yaml stand side by side") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path.name}: {error}") from error
-    if root is None:
-        return
-    for key, block in _pairs(path, root):
-        if key.value != section:
-            raise SpecError(f"{path.name}:{_line(key)}: expected '{section}:', found {key.value!r}")
-        for name, options in _pairs(path, block):
-            pairs = list(_pairs(path, options))
-            plain = {option.value: _plain(value) for option, value in pairs}
-            lines = {option.value: _line(option) for option, _ in pairs}
-            yield name.value, _Entry(path, name.value, _line(name), plain, lines)
-
-
-def _pairs(path: Path, node: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    if not isinstance(node, yaml.MappingNode):
-        raise SpecError(f"{path.name}:{_line(node)}: expected names with values, found {node.value!r}")
-    seen: set[str] = set()
-    for key, value in node.value:
-        if key.value in seen:
-            raise SpecError(f"{path.name}:{_line(key)}: {key.value!r} is given twice")
-        seen.add(key.value)
-        yield key, value
-
-
-def _plain(node: yaml.Node) -> Any:
-    return yaml.safe_load(yaml.serialize(node, Dumper=yaml.SafeDumper))
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1

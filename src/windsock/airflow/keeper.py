@@ -5,6 +5,8 @@
   is settled here, from the committed state.
 * What a Dag that never calls ``claim`` was triggered with.
 
+It also looks after dead letters (:mod:`windsock.airflow.letters`).
+
 It is a thread in the triggerer's main process, the one Airflow component that has the database and forks
 no children after its start. With several triggerers a lease lets one keeper work at a time. It only reads
 Airflow's tables.
@@ -23,17 +25,25 @@ from datetime import timedelta
 from typing import Any
 
 from windsock.airflow import settings
+from windsock.airflow.connections import airflow_connection
+from windsock.airflow.letters import LetterCare
+from windsock.airflow.runs import run_states
+from windsock.archive import ParquetArchive
 from windsock.events import LeaseLost, WindsockError
 from windsock.log import Log
 from windsock.log.base import Lease
+from windsock.rules import feeders
+from windsock.rules.contract import unheard
 from windsock.sources import source_key
-from windsock.spec import WatcherSpec
+from windsock.spec import SpecError, WatcherSpec, start_time
 
 __all__ = ["Keeper", "run_link"]
 
 logger = logging.getLogger(__name__)
 
 TRIGGER = "windsock.airflow.trigger.WatcherTrigger"
+START_TAG = "windsock:start="
+"""A Dag with the tag ``windsock:start=earliest`` (or latest, or a time) begins there when it is new."""
 _LEASE = "windsock-keeper"
 _LEASE_SECONDS = 15.0
 _PURGE_SECONDS = 3600.0
@@ -56,9 +66,12 @@ class Keeper(threading.Thread):
         self._stopping = threading.Event()
         self._lease: Lease | None = None
         self._plans: dict[str, tuple[str, Plan]] = {}
+        self._starts: dict[str, str] = {}
         self._registered: dict[str, tuple[WatcherSpec, str]] = {}
         self._subscribed: dict[tuple[str, str], bool] = {}
         self._examined: set[tuple[str, str]] = set()
+        self._unheard: set[str] = set()
+        self._letters = LetterCare()
         self._purged_at = time.monotonic()
 
     def run(self) -> None:
@@ -98,10 +111,24 @@ class Keeper(threading.Thread):
         self.sync_subscriptions(log)
         self.claim_for_plain_dags(log)
         self.settle_ended_runs(log)
+        self._letters.round(log)
         if time.monotonic() - self._purged_at > _PURGE_SECONDS:
             self._purged_at = time.monotonic()
-            purged = log.purge(before=time.time() - settings.retention())
+            # Archives may take long to write; nobody should wait for that.
+            threading.Thread(target=self.purge, args=(log,), name="windsock-purge", daemon=True).start()
+
+    def purge(self, log: Log) -> None:
+        """Forget, or archive, what is past its watcher's retention; what fails is tried again in an hour."""
+        try:
+            purged = log.purge(
+                before=time.time() - settings.retention(), archive=ParquetArchive(airflow_connection)
+            )
             logger.info("windsock.log.purged events=%d", purged)
+        except WindsockError as error:
+            logger.warning("windsock.log.purge_failed retry_in=%.0fs: %s", _PURGE_SECONDS, error)
+        except Exception:
+            # The thread has nobody to tell.
+            logger.exception("windsock.log.purge_failed")
 
     def _forget(self) -> None:
         """Compare everything anew: another keeper may have worked meanwhile."""
@@ -121,17 +148,25 @@ class Keeper(threading.Thread):
         for asset, specs in attached.items():
             for spec in specs:
                 self._register(log, spec, asset)
+        silent = unheard(spec for specs in attached.values() for spec in specs)
+        for name in sorted(silent - self._unheard):
+            logger.warning(
+                "windsock.expectation.unheard watcher=%s: schedule a Dag on an ExpectationAssetWatcher", name
+            )
+        self._unheard = silent
         wanted: dict[tuple[str, str], bool] = {}
         for dag_id, (paused, plan) in dags.items():
             for asset, _ in plan:
+                feeding = feeders(attached[asset])
                 for spec in attached[asset]:
-                    wanted[spec.name, dag_id] = paused
+                    if spec.name not in feeding:
+                        wanted[spec.name, dag_id] = paused
         if not self._subscribed:
             known = log.subscriptions(counts=False)
             self._subscribed = {(s.watcher, s.dag_id): s.paused for s in known if s.active}
         for (watcher, dag_id), paused in wanted.items():
             if self._subscribed.get((watcher, dag_id)) != paused:
-                log.subscribe(watcher, dag_id, paused=paused)
+                log.subscribe(watcher, dag_id, paused=paused, start=self._starts.get(dag_id))
         for watcher, dag_id in self._subscribed.keys() - wanted.keys():
             log.unsubscribe(watcher, dag_id)
             logger.info("windsock.subscription.ended watcher=%s dag=%s", watcher, dag_id)
@@ -171,6 +206,8 @@ class Keeper(threading.Thread):
             if stale:
                 for row in SerializedDagModel.get_latest_serialized_dags(dag_ids=stale, session=session):
                     self._plans[row.dag_id] = (versions[row.dag_id], _plan(row.dag_id, row.dag))
+                    self._starts.pop(row.dag_id, None)
+                    self._starts |= _start(row.dag_id, row.dag.tags)
         plans = {dag_id: self._plans.get(dag_id, ("", []))[1] for dag_id, _, _ in rows}
         return {dag_id: (bool(paused), plans[dag_id]) for dag_id, paused, _ in rows}
 
@@ -211,24 +248,13 @@ class Keeper(threading.Thread):
 
     def settle_ended_runs(self, log: Log) -> None:
         """Settle claims of ended runs, give back those of deleted runs, resume those of cleared runs."""
-        from airflow.models.dagrun import DagRun
-        from airflow.utils.session import create_session
         from airflow.utils.state import DagRunState
-        from sqlalchemy import select, tuple_
 
         open_runs = log.active_runs()
         failed_runs = log.failed_runs(since=time.time() - _CLEARABLE_SECONDS)
         if not open_runs and not failed_runs:
             return
-        with create_session() as session:
-            states = {
-                (dag_id, run_id): state
-                for dag_id, run_id, state in session.execute(
-                    select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(
-                        tuple_(DagRun.dag_id, DagRun.run_id).in_([*open_runs, *failed_runs])
-                    )
-                )
-            }
+        states = run_states([*open_runs, *failed_runs])
         for dag_id, run_id in open_runs:
             state = states.get((dag_id, run_id))
             if state is None:
@@ -241,6 +267,21 @@ class Keeper(threading.Thread):
                 log.settle(dag_id, run_id, ok=True)
             elif state in (DagRunState.QUEUED, DagRunState.RUNNING):
                 log.reopen(dag_id, run_id)
+
+
+def _start(dag_id: str, tags: Iterable[str]) -> dict[str, str]:
+    """Where the Dag begins, if one of its tags says so."""
+    for tag in tags:
+        if not tag.startswith(START_TAG):
+            continue
+        start = tag.removeprefix(START_TAG)
+        try:
+            if start not in ("earliest", "latest"):
+                start_time(start)
+            return {dag_id: start}
+        except SpecError as error:
+            logger.error("windsock.dag.tag_refused dag=%s tag=%s: %s", dag_id, tag, error)
+    return {}
 
 
 def _plan(dag_id: str, dag: Any) -> Plan:

@@ -1,4 +1,5 @@
-"""Airflow calls these: a run's outcome settles its events, the triggerer's start starts the keeper.
+"""Airflow calls these: a run's outcome settles its events, the triggerer's start starts the keeper, a task's
+error is noted.
 
 Airflow calls a Dag-run listener *before* it commits the run's state. The events are settled after that
 commit, so a rolled back transaction settles nothing. When the log cannot be reached the scheduler is not
@@ -18,6 +19,7 @@ from sqlalchemy.orm import object_session
 
 from windsock.airflow import settings
 from windsock.airflow.keeper import Keeper, failure
+from windsock.airflow.outcome import note_error
 from windsock.events import WindsockError
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,26 @@ def on_dag_run_success(dag_run: Any, msg: str) -> None:
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:
     """The run's events come back, or go to the dead letters."""
     _after_commit(dag_run, ok=False)
+
+
+@hookimpl
+def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
+    """What a task failed with goes into the dead letters of its run.
+
+    Airflow calls this in the task's own process, before the run can end; a process that was killed says
+    nothing. The scheduler calls it for tasks that it gives up, with a sentence instead of an exception.
+    """
+    global _not_before
+    if time.monotonic() < _not_before:
+        return
+    try:
+        note_error(task_instance, error)
+    except WindsockError as failed:
+        _not_before = time.monotonic() + _QUIET_SECONDS
+        logger.warning("windsock.failure.not_noted task=%s: %s", task_instance.task_id, failed)
+    except Exception:
+        # Airflow must not fail on our account; the dead letters lack the error.
+        logger.exception("windsock.failure.not_noted task=%s", task_instance.task_id)
 
 
 @hookimpl

@@ -26,7 +26,9 @@ class LazyGateway:
         if self._app is None:
             from windsock.gateway import create_app
 
-            self._app = create_app(settings.get_log, secrets=_secret, airflow_user=_airflow_user)
+            self._app = create_app(
+                settings.get_log, secrets=_secret, airflow_user=_airflow_user, airflow_reader=_airflow_reader
+            )
         await self._app(scope, receive, send)
 
 
@@ -53,6 +55,25 @@ async def _airflow_user(request: Any) -> Any:
         return None
     user = await resolve_user_from_token(token)
     allowed = await asyncio.to_thread(get_auth_manager().is_authorized_asset, method="POST", user=user)
+    return user if allowed else None
+
+
+async def _airflow_reader(request: Any) -> Any:
+    """The user behind an Airflow bearer token or session cookie, if they may read assets.
+
+    The cookie counts here: another site can send it along, but cannot read the answer, and nothing changes.
+    """
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
+    from airflow.api_fastapi.core_api.security import resolve_user_from_token
+
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        token = request.cookies.get(COOKIE_NAME_JWT_TOKEN) or ""
+    if not token:
+        return None
+    user = await resolve_user_from_token(token)
+    allowed = await asyncio.to_thread(get_auth_manager().is_authorized_asset, method="GET", user=user)
     return user if allowed else None
 
 

@@ -39,7 +39,9 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": _modules("windsock.airflow.claim", "windsock.airflow.http_polling"),
+        "operators": _modules(
+            "windsock.airflow.claim", "windsock.airflow.http_polling", "windsock.airflow.route"
+        ),
         "sensors": _modules("windsock.airflow.file_pattern"),
         "triggers": _modules(
             "windsock.airflow.trigger", "windsock.airflow.http_polling", "windsock.airflow.file_pattern"
@@ -81,8 +83,31 @@ def get_provider_info() -> dict[str, Any]:
                         "An announcement carries its events itself when they are at most so many bytes.",
                         default="16384",
                     ),
+                    "high_water_total": _option(
+                        "Unsettled events of all watchers together at which sources are paused, those of the"
+                        " lowest priority first. 0: no limit but each watcher's own.",
+                        default="0",
+                        example="1000000",
+                    ),
+                    "low_water_total": _option(
+                        "Unsettled events of all watchers at which paused sources go on."
+                        " 0: half of ``high_water_total``.",
+                        default="0",
+                        example="500000",
+                    ),
                     "retention": _option(
                         "How long settled events are kept, such as ``30d``.", default="30d", example="90d"
+                    ),
+                    "dead_letter_alert": _option(
+                        "Dead letters in a time that are worth an alert: a warning in the triggerer's log and"
+                        " a call of ``alert_callback``, once in that time. Empty: no alert.",
+                        default="",
+                        example="100/1h",
+                    ),
+                    "alert_callback": _option(
+                        "``package.module:function`` that is called with every alert as a dictionary.",
+                        default="",
+                        example="our_alerts:page_someone",
                     ),
                 },
             }

@@ -10,9 +10,18 @@ from pathlib import Path
 from airflow.configuration import AIRFLOW_HOME, conf
 
 from windsock.log import Log, LogUnavailable, open_log
-from windsock.spec import seconds
+from windsock.spec import SpecError, rate, seconds
 
-__all__ = ["get_log", "inline_bytes", "inline_events", "log_url", "retention"]
+__all__ = [
+    "alert_callback",
+    "dead_letter_alert",
+    "get_log",
+    "inline_bytes",
+    "inline_events",
+    "log_url",
+    "retention",
+    "water_total",
+]
 
 SECTION = "windsock"
 
@@ -64,6 +73,26 @@ def inline_bytes() -> int:
     return int(conf.getint(SECTION, "inline_bytes", fallback=16_384))
 
 
+def water_total() -> tuple[int, int]:
+    """(high, low): unsettled events of all watchers at which sources are paused and go on; 0 for no limit."""
+    high = int(conf.getint(SECTION, "high_water_total", fallback=0))
+    low = int(conf.getint(SECTION, "low_water_total", fallback=0)) or high // 2
+    if low > high or min(low, high) < 0:
+        raise SpecError(f"[windsock] low_water_total = {low} must be between 0 and high_water_total = {high}")
+    return high, low
+
+
 def retention() -> float:
     """Seconds after which settled events are deleted."""
     return seconds(conf.get(SECTION, "retention", fallback="30d"))
+
+
+def dead_letter_alert() -> tuple[int, float] | None:
+    """(letters, seconds): more letters than that in so many seconds are worth an alert."""
+    text = str(conf.get(SECTION, "dead_letter_alert", fallback="") or "")
+    return rate(text) if text else None
+
+
+def alert_callback() -> str:
+    """``package.module:function`` that is called with every alert, or nothing."""
+    return str(conf.get(SECTION, "alert_callback", fallback="") or "")

@@ -30,7 +30,7 @@ from windsock.airflow.connections import airflow_connection
 from windsock.events import WindsockError
 from windsock.log import Log
 from windsock.log.base import Announcement
-from windsock.runner import Runner
+from windsock.runner import Runner, RunnerSettings
 from windsock.sources import source_key
 from windsock.spec import WatcherSpec
 
@@ -193,12 +193,14 @@ class AnnouncementProducer(SharedStreamProducer):
         wanted = bool(self._station.joined) and not unwanted
         if wanted and (self._reader is None or self._reader.done()):
             owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+            high, low = settings.water_total()
             runner = Runner(
                 source=self.source,
                 kind=self._kind,
                 options=self._options,
                 log=log,
                 owner=owner,
+                settings=RunnerSettings(high_water_total=high, low_water_total=low),
                 connections=airflow_connection,
                 on_append=on_append,
             )

@@ -19,13 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
+import msgspec
 from airflow.sdk import AssetWatcher
 
 from windsock.airflow.trigger import WatcherTrigger
 from windsock.events import MAX_EVENT_BYTES
 from windsock.pipeline import Pipeline
 from windsock.pipeline.schemas import with_schemas
-from windsock.sources import make_source
+from windsock.rules import Rule
+from windsock.sources import make_source, source_class
 from windsock.spec import DEFAULT_BATCH, HIGH_WATER, LOW_WATER, Batching, WatcherSpec
 
 __all__ = [
@@ -33,10 +35,13 @@ __all__ = [
     "AirflowAssetWatcher",
     "AzureBlobAssetWatcher",
     "AzureQueueAssetWatcher",
+    "CorrelatedAssetWatcher",
     "DatabaseTableWatcher",
+    "DeadLettersAssetWatcher",
     "DebeziumAssetWatcher",
     "DebeziumEngineAssetWatcher",
     "EventWatcher",
+    "ExpectationAssetWatcher",
     "FilesAssetWatcher",
     "GcsAssetWatcher",
     "HttpAssetWatcher",
@@ -93,6 +98,8 @@ class EventWatcher(AssetWatcher):
     :param rate_limit: the most events that runs may take, such as ``"100/m"``
     :param route: its place among the watchers of its source: first match wins (:class:`windsock.spec.Route`)
     :param priority: among the watchers of one asset, the higher goes first
+    :param new_dags: where a Dag that is new to the watcher begins: ``"earliest"``, ``"latest"`` or an ISO
+        time; by default the first Dag at the first event and a later one at the next
     :param max_attempts: after so many failed runs an event goes to the dead letters
     :param retry_delay: wait before an event of a failed run is delivered again; doubles each time
     :param retry: dead letter category → how they are redriven (:class:`windsock.spec.Retry`)
@@ -135,6 +142,7 @@ class EventWatcher(AssetWatcher):
         rate_limit: str | None = None,
         route: dict[str, Any] | None = None,
         priority: int = 0,
+        new_dags: str | None = None,
         max_attempts: int = 3,
         retry_delay: str | float = 30,
         retry: dict[str, Any] | None = None,
@@ -147,6 +155,8 @@ class EventWatcher(AssetWatcher):
         low_water: int = LOW_WATER,
         **options: Any,
     ) -> None:
+        if getattr(source_class(kind or self.kind), "named", False):
+            options = {"watcher": name, **options}
         spec = WatcherSpec.from_dict(
             {
                 "name": name,
@@ -177,6 +187,7 @@ class EventWatcher(AssetWatcher):
                 "rate_limit": rate_limit,
                 "route": route,
                 "priority": priority,
+                "new_dags": None if new_dags is None else str(new_dags),  # YAML reads a time as one
                 "max_attempts": max_attempts,
                 "retry_delay": retry_delay,
                 "retry": retry or {},
@@ -221,6 +232,28 @@ class AzureQueueAssetWatcher(EventWatcher):
     kind = "azure_queue"
 
 
+class CorrelatedAssetWatcher(EventWatcher):
+    """Finds what a rule describes in the events of other watchers: a join, a silence, a window, a whole.
+
+    Watchers that the rule names and that are attached to the same asset only feed it: the Dags of the asset
+    get the results. Options: :class:`windsock.rules.source.CorrelateConfig`; rules: :mod:`windsock.rules`.
+    """
+
+    kind = "correlate"
+
+    def __init__(self, name: str, *, rule: Rule | dict[str, Any], **options: Any) -> None:
+        super().__init__(name, rule=msgspec.json.decode(msgspec.json.encode(rule)), **options)
+
+
+class DeadLettersAssetWatcher(EventWatcher):
+    """Tells when more dead letters accumulate than ``over`` allows, such as ``"100/1h"``.
+
+    ``of`` names the watchers whose letters count; without it those of all others do.
+    """
+
+    kind = "dead_letters"
+
+
 class DebeziumAssetWatcher(EventWatcher):
     """Watches Debezium's change events in Kafka."""
 
@@ -231,6 +264,15 @@ class DebeziumEngineAssetWatcher(EventWatcher):
     """Watches a database's changes, by Debezium's engine in a process of its own."""
 
     kind = "debezium_engine"
+
+
+class ExpectationAssetWatcher(EventWatcher):
+    """Tells when what a watcher declares with ``expect`` is broken, and when that is over.
+
+    ``of`` names the watchers; without it all that declare an expectation are watched.
+    """
+
+    kind = "expect"
 
 
 class FilesAssetWatcher(EventWatcher):

@@ -9,15 +9,24 @@ from typing import Annotated
 
 import typer
 
+from windsock.cli.audit import audit
 from windsock.cli.dead_letters import dead_letters
 from windsock.cli.demo.command import demo
+from windsock.cli.diff import diff
 from windsock.cli.dlq import dlq
+from windsock.cli.erase import erase
 from windsock.cli.events import events
 from windsock.cli.explain import explain
+from windsock.cli.forecast import forecast
 from windsock.cli.init import init
 from windsock.cli.postgres import postgres
+from windsock.cli.project import project
+from windsock.cli.reconcile import reconcile
 from windsock.cli.replay import replay
+from windsock.cli.retention import archive, retention
+from windsock.cli.schema import schema
 from windsock.cli.status import status
+from windsock.cli.subscription import subscription
 
 __all__ = ["app"]
 
@@ -60,4 +69,14 @@ app.command()(explain)
 app.command("dead-letters")(dead_letters)
 app.add_typer(dlq, name="dlq")
 app.command()(replay)
+app.command()(reconcile)
+app.command()(diff)
+app.command()(forecast)
+app.add_typer(schema, name="schema")
+app.add_typer(subscription, name="subscription")
+app.command()(retention)
+app.command()(archive)
+app.command()(erase)
 app.add_typer(postgres, name="postgres")
+app.command()(audit)
+app.command()(project)

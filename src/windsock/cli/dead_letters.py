@@ -38,9 +38,10 @@ def dead_letters(
 ) -> None:
     """List the dead letters, newest first: events that could not go on, each with the reason.
 
-    An event is set aside when it is invalid (it could not be read, or a step
-    refused it), poison (every run that had it failed) or rejected (a Dag
-    called dead_letter).
+    An event is set aside when it is invalid (it could not be read, a step
+    refused it, or a Dag raised Invalid), transient (a Dag raised Transient too
+    often), poison (every run that had it failed) or rejected (a Dag called
+    dead_letter).
 
     \b
     Examples:
@@ -69,7 +70,7 @@ def dead_letters(
                 letter.watcher,
                 letter.stage,
                 letter.category,
-                letter.reason if letter.error is None else f"{letter.reason}: {letter.error}",
+                _in_a_line(letter),
                 letter.dag_id,
                 short_run(letter.run_id),
                 letter.attempts,
@@ -79,6 +80,12 @@ def dead_letters(
         title=f"Dead letters in {url}, newest first",
         empty=f"No dead letters in {url}.",
     )
+
+
+def _in_a_line(letter: DeadRecord) -> str:
+    """The reason and the last line of the error, which says what happened; `dlq show` has all of it."""
+    error = (letter.error or "").strip()
+    return f"{letter.reason}: {error.splitlines()[-1]}" if error else letter.reason
 
 
 def as_plain(letter: DeadRecord) -> dict[str, object]:

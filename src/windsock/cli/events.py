@@ -8,9 +8,11 @@ import msgspec
 import typer
 
 from windsock.cli.reading import LogOption, moment, reading
+from windsock.cli.retention import show_archived
 from windsock.cli.terminal import (
     AsJson,
     clock,
+    fail,
     iso,
     plain_errors,
     print_json,
@@ -18,7 +20,7 @@ from windsock.cli.terminal import (
     short_run,
     wants_json,
 )
-from windsock.log.base import EventQuery, EventRecord, State
+from windsock.log.base import EventQuery, EventRecord, Scan, State
 
 __all__ = ["events"]
 
@@ -36,6 +38,9 @@ def events(
     since: Annotated[Text, typer.Option(help="Received since: '10min', '24h', or an ISO time.")] = None,
     text: Annotated[Text, typer.Option(help="Events that contain this text anywhere.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="Look into the archive files instead of the log.")
+    ] = False,
     log: LogOption = None,
     as_json: AsJson = None,
 ) -> None:
@@ -49,9 +54,25 @@ def events(
       windsock events --since 10min
       windsock events --dag orders --state dead
       windsock events --text kite --json | jq '.[].event.data'
+      windsock events --archived --watcher orders --key 1017
     """
+    if archived:
+        if dag is not None or state is not None:
+            fail("--archived knows no --dag and --state: each event is shown with what all Dags made of it")
+        with plain_errors():
+            query = Scan(
+                ids=None if id is None else [id],
+                key=key,
+                type=type,
+                watchers=None if watcher is None else [watcher],
+                asset=asset,
+                since=None if since is None else moment(since),
+            )
+            with reading(log) as (opened, url):
+                show_archived(opened, url, query, text, limit, as_json)
+        return
     with plain_errors():
-        query = EventQuery(
+        wanted = EventQuery(
             id=id,
             key=key,
             type=type,
@@ -64,7 +85,7 @@ def events(
             limit=limit,
         )
         with reading(log) as (opened, url):
-            records = opened.events(query)
+            records = opened.events(wanted)
     if wants_json(as_json):
         print_json([_record(record) for record in records])
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
@@ -13,11 +14,12 @@ from urllib.parse import quote
 
 import typer
 
+from windsock.connections import Connection, from_environment
 from windsock.events import InvalidEvent, WindsockError, parse_time
 from windsock.log import Log, open_log
 from windsock.spec import SpecError, seconds
 
-__all__ = ["LogOption", "masked", "moment", "reading"]
+__all__ = ["LogOption", "connections", "masked", "moment", "reading"]
 
 LogOption = Annotated[
     str | None,
@@ -60,6 +62,15 @@ def moment(text: str) -> float:
     if found is None:
         raise WindsockError(f"--since {text!r} is no time: write '10min', '24h', '7d' or 2025-01-31T12:00")
     return found.timestamp()
+
+
+async def connections(conn_id: str) -> Connection:
+    """The Connection out of the environment, else out of Airflow."""
+    if os.environ.get(f"AIRFLOW_CONN_{conn_id.upper()}"):
+        return await from_environment(conn_id)
+    from windsock.airflow.connections import airflow_connection
+
+    return await airflow_connection(conn_id)
 
 
 def _as_url(text: str) -> str:

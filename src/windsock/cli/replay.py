@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from windsock.cli.reading import LogOption, moment, reading
+from windsock.cli.reading import LogOption, connections, moment, reading
 from windsock.cli.terminal import AsJson, clock, fail, plain_errors, print_json, print_table, wants_json
 from windsock.log.base import Replay, Scan
 
@@ -29,6 +29,7 @@ def replay(
     until: Annotated[str | None, typer.Option(help="Received before: '2h' ago, or an ISO time.")] = None,
     dag: Annotated[str | None, typer.Option(help="Deliver to this Dag only; by default to all.")] = None,
     cap: Annotated[int, typer.Option(min=1, help="The most deliveries under way at once.")] = 1000,
+    archived: Annotated[bool, typer.Option("--archived", help="Choose from the archive files, too.")] = False,
     go: Annotated[bool, typer.Option("--go", help="Do it; without this, only a preview is shown.")] = False,
     log: LogOption = None,
     as_json: AsJson = None,
@@ -45,7 +46,9 @@ def replay(
       windsock replay fix-1017 --watcher orders --since 24h --where "data.total > 100"
       windsock replay fix-1017 --watcher orders --since 24h --where "data.total > 100" --go
       windsock replay again --event order-1017 --dag fulfil --go
+      windsock replay last-year --watcher orders --until 2025-12-31 --archived --dag report --go
     """
+    from windsock.archive import ParquetArchive
     from windsock.recovery import preview
     from windsock.recovery import replay as deliver
 
@@ -64,12 +67,13 @@ def replay(
             since=None if since is None else moment(since),
             until=None if until is None else moment(until),
         )
+        archive = ParquetArchive(connections) if archived else None
         if not go:
-            result: object = preview(opened, query, where, dag_id=dag)
+            result: object = preview(opened, query, where, dag_id=dag, archive=archive)
         elif name is None:
             fail("a replay that is made real needs a name: the same name delivers nothing twice")
         else:
-            result = deliver(opened, name, query, where, dag_id=dag, cap=cap)
+            result = deliver(opened, name, query, where, dag_id=dag, cap=cap, archive=archive)
     if wants_json(as_json):
         print_json(result)
         return

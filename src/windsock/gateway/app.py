@@ -6,6 +6,7 @@
     POST /events             CloudEvents, structured, binary or batch; ?watcher=<name> or X-Windsock-Watcher
     OPTIONS /hooks/<watcher> the handshake of CloudEvents webhooks, for presets that have it
     GET  /health             {"status": "ok"} while the process answers
+    GET  /api/…              what the log knows, for users who may read assets: see windsock.gateway.questions
 
 A request is answered only after the log committed it::
 
@@ -29,6 +30,7 @@ from fastapi import FastAPI, Request, Response
 
 from windsock.gateway.auth import Secret, Secrets
 from windsock.gateway.documents import Fetch, fetch
+from windsock.gateway.questions import add_questions
 from windsock.gateway.receive import AirflowUser, Gateway
 from windsock.gateway.store import Store
 from windsock.log.base import Log
@@ -41,6 +43,7 @@ def create_app(
     *,
     secrets: Callable[[str], Awaitable[Secret]],
     airflow_user: AirflowUser | None = None,
+    airflow_reader: AirflowUser | None = None,
     read: Fetch = fetch,
 ) -> FastAPI:
     """The gateway as an ASGI application.
@@ -48,15 +51,18 @@ def create_app(
     ``log`` is the event log or, better, a function that opens it in the first request. ``secrets`` finds the
     :class:`~windsock.gateway.auth.Secret` of an Airflow connection id. ``airflow_user`` returns the Airflow
     user that the request's token belongs to, if that user may create asset events, and otherwise returns
-    None or raises an ``HTTPException``; without it ``auth="airflow"`` lets nobody in. ``read`` reads the
-    public keys and certificates that identity tokens and SNS are checked with.
+    None or raises an ``HTTPException``; without it ``auth="airflow"`` lets nobody in. ``airflow_reader`` does
+    the same for users who may read assets; without it ``/api`` lets nobody in. ``read`` reads the public
+    keys and certificates that identity tokens and SNS are checked with.
 
     The application needs no lifespan events, which a mounted application does not get. Its
     ``state.gateway`` has ``aclose()`` for those who stop it in order.
     """
-    gateway = Gateway(Store(log), Secrets(secrets), airflow_user, read=read)
+    store = Store(log)
+    gateway = Gateway(store, Secrets(secrets), airflow_user, read=read)
     app = FastAPI(title="Windsock gateway", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gateway = gateway
+    add_questions(app, store, airflow_reader)
 
     @app.api_route("/hooks/{watcher}", methods=["POST", "OPTIONS"])
     async def hooks(request: Request, watcher: str) -> Response:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from windsock.gateway.refusal import Refused
 from windsock.log.base import Appended, Log, Write
 from windsock.log.group import GroupCommit, Overloaded
-from windsock.spec import WatcherSpec
+from windsock.spec import SpecError, WatcherSpec
 
 __all__ = ["Store"]
 
@@ -41,6 +41,16 @@ class Store:
         """How many of the watcher's events are not settled."""
         log, _ = await self._ready()
         return await self._run(lambda: log.backlog([watcher]))
+
+    async def ask(self, question: Callable[[Log], T]) -> T:
+        """What the log answers; a question that is put wrongly raises SpecError."""
+        log, _ = await self._ready()
+        try:
+            return await asyncio.to_thread(question, log)
+        except SpecError:
+            raise
+        except Exception as error:  # a database driver may raise anything
+            raise self._away(error) from error
 
     async def append(self, write: Write) -> Appended:
         """Store the write, together with those of other requests; returns after the commit."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from windsock.events import Event, Verdict
-from windsock.log.base import REMEMBERED, Appended, Lease, Write
+from windsock.log.base import REMEMBERED, Appended, Lease, Remembered, Write
+from windsock.log.rules import put_states
 from windsock.log.sequence import Sequencer, letters_of, ordering_of
+from windsock.log.subjects import indexed
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
 from windsock.spec import Ordering
 
@@ -24,6 +26,7 @@ class Arrival(SqlPart):
         *,
         source: str | None = None,
         cursor: dict[str, Any] | None = None,
+        state: Mapping[str, Remembered | None] | None = None,
         lease: Lease | None = None,
     ) -> list[Appended]:
         now = self._clock()
@@ -36,6 +39,8 @@ class Arrival(SqlPart):
                 results[index] = self._append_one(tx, write, now)
             if source is not None and cursor is not None:
                 tx.run("put_cursor", source=source, cursor=msgspec.json.encode(cursor).decode())
+            if source is not None and state:
+                put_states(tx, source, state)
         return [results[index] for index in range(len(writes))]
 
     def _append_one(self, tx: Transaction, write: Write, now: float) -> Appended:
@@ -73,7 +78,7 @@ class Arrival(SqlPart):
             seqs = tx.take_seqs(len(events)) if events else ()
             tx.run("count_held", id=watcher["id"], held=held, late=released.late)
         if events:
-            tx.insert_events(watcher["id"], events, bodies, seqs, now)
+            tx.insert_events(watcher["id"], events, bodies, seqs, now, _subjects(watcher, events))
         self._batch(tx, watcher, write, bodies, seqs, len(duplicates), now)
         tx.many(
             "insert_dead_letter",
@@ -218,7 +223,8 @@ class Arrival(SqlPart):
                     continue
                 seqs = tx.take_seqs(len(released.events)) if released.events else ()
                 if released.events:
-                    tx.insert_events(watcher["id"], released.events, released.bodies, seqs, now)
+                    subjects = _subjects(watcher, released.events)
+                    tx.insert_events(watcher["id"], released.events, released.bodies, seqs, now, subjects)
                 write = Write(watcher=name, events=released.events)
                 self._batch(tx, watcher, write, released.bodies, seqs, 0, now)
                 tx.many("insert_dead_letter", letters_of(dead, watcher["id"], ordering, now))
@@ -233,6 +239,13 @@ def _scoped(digests: Sequence[bytes], watcher: Row) -> Sequence[bytes]:
         return digests
     asset = (watcher["asset"] or watcher["name"]).encode()
     return [hashlib.blake2b(digest + asset, digest_size=16).digest() for digest in digests]
+
+
+def _subjects(watcher: Row, events: Sequence[Event]) -> Sequence[str | None]:
+    """What the events of a watcher with a history are found by."""
+    if not watcher["history"]:
+        return ()
+    return [None if event.subject is None else indexed(event.subject) for event in events]
 
 
 def _paused(watcher: Row, now: float) -> bool:

@@ -1,9 +1,9 @@
 """The log contract: the durable place between the world and Airflow.
 
 The log is authoritative for what arrived, who has it and how that ended. Airflow's asset events are only
-wake-up calls. Every method is one transaction (``purge`` is several), blocking, and safe to call from any
-thread and process; async callers use ``asyncio.to_thread``. A crash at any point leaves the state before or
-after the method, never between.
+wake-up calls. Every method is one transaction (those that forget are several), blocking, and safe to call
+from any thread and process; async callers use ``asyncio.to_thread``. A crash at any point leaves the state
+before or after the method, never between.
 
 An event, seen from one subscription (a Dag's place in a watcher's events)::
 
@@ -31,12 +31,14 @@ An append that carries a lease whose epoch is no longer current raises ``LeaseLo
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from windsock.events import DeadLetter, Event, Verdict
+from windsock.events import Category, DeadLetter, Event, Verdict
+from windsock.log.archive import Archive, ArchivedEvent, ArchiveFile, Receipt, Retained
+from windsock.log.subjects import SubjectLog
 from windsock.spec import WatcherSpec
 
 __all__ = [
@@ -49,13 +51,18 @@ __all__ = [
     "EventQuery",
     "EventRecord",
     "EventTrace",
+    "Gap",
     "HeldEvent",
     "Kept",
     "Lease",
     "Log",
+    "Mark",
+    "Moved",
     "PlaceTrace",
+    "Remembered",
     "Replay",
     "Scan",
+    "Start",
     "State",
     "StoredEvent",
     "Subscription",
@@ -96,6 +103,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     lag: int | None = None
     error: str | None = None
+    total: bool = False
+    """Whether the reader wants to know the backlog of all watchers."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +115,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Events of the source's watchers that some active subscription has not settled."""
     specs: tuple[WatcherSpec, ...]
     """The watchers of the source; the same objects as long as their definition is the same."""
+    total: int | None = None
+    """Events of all watchers that some active subscription has not settled, if the beat asked for it."""
+    rank: int = 0
+    """How many lower priorities there are than that of the source, which is its watchers' highest."""
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +215,8 @@ class DeadRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """``dead``, ``redriven`` or ``discarded``."""
     settled_at: float | None
+    retries: int
+    """How often it was tried again: redriven, or redriven by its watcher's ``retry`` in vain."""
     body: bytes
 
 
@@ -365,7 +380,49 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     under_way: int
 
 
-class Log(Protocol):
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a watcher is: the seq of its newest event, and its definition."""
+
+    seq: int
+    spec: WatcherSpec
+
+
+Start = str | float
+"""Where a Dag begins: ``"earliest"``, ``"latest"`` (the next event), or a time in epoch seconds."""
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What moving a Dag's place changed, or would change."""
+
+    watcher: str
+    dag_id: str
+    position: int
+    """The seq after which the place now stands."""
+    skipped: int
+    """Waiting events that the Dag will not get."""
+    added: int
+    """Events from before the Dag's beginning that it gets now."""
+    seen: int
+    """Events after the position that the Dag has had: only a replay delivers them again."""
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """A place where the log disagrees with itself."""
+
+    kind: str
+    """Which check found it; :meth:`Log.mend` takes it."""
+    watcher: str | None
+    dag_id: str | None
+    count: int
+    first: str
+    """The first one: a seq, a letter's id, a key or a replay's name."""
+
+
+Remembered = tuple[bytes, float | None]
+"""What a source remembers of one key, and when that is due."""
+
+
+class Log(SubjectLog, Protocol):
     """See the module's docstring for what holds across the methods."""
 
     def close(self) -> None:
@@ -383,11 +440,21 @@ class Log(Protocol):
     def watcher(self, name: str) -> WatcherSpec | None:
         """One registered definition."""
 
-    def subscribe(self, watcher: str, dag_id: str, *, paused: bool = False) -> None:
+    def subscribe(
+        self, watcher: str, dag_id: str, *, paused: bool = False, start: Start | None = None
+    ) -> None:
         """Give the Dag its place, or make it active again.
 
-        The first Dag of a watcher starts at the watcher's first event, a later one at the next event.
+        A new place begins at ``start``, by default at the watcher's own ``start``. Without either the first
+        Dag of a watcher begins at the watcher's first event, a later one at the next event.
         """
+
+    def move(self, watcher: str, dag_id: str, to: Start, *, dry_run: bool = False) -> Moved:
+        """Move a Dag's place. Forward, waiting events are passed over; what a run has stays with it.
+
+        Back, the Dag gets events from before its beginning; what it has had it gets only by a replay.
+        """
+        ...
 
     def unsubscribe(self, watcher: str, dag_id: str) -> None:
         """The Dag is gone: its events no longer count as backlog and wake nobody."""
@@ -432,9 +499,13 @@ class Log(Protocol):
         *,
         source: str | None = None,
         cursor: dict[str, Any] | None = None,
+        state: Mapping[str, Remembered | None] | None = None,
         lease: Lease | None = None,
     ) -> list[Appended]:
-        """Store events, dedup keys, dead letters, counters and the source's cursor in one transaction."""
+        """Store events, dedup keys, dead letters, counters and the source's cursor in one transaction.
+
+        ``state`` is what the source remembers by key, as far as it changed; None forgets a key.
+        """
         ...
 
     def tick(self) -> None:
@@ -477,9 +548,27 @@ class Log(Protocol):
         """Take for the run what it was triggered with, unless the Dag claims for itself; how many events."""
         ...
 
+    def note_failure(
+        self,
+        dag_id: str,
+        run_id: str,
+        task: str,
+        *,
+        error: str,
+        category: Category | None = None,
+        seqs: Sequence[int] = (),
+    ) -> None:
+        """Say what a task of the run failed with, before the run is settled; the last word of a task counts.
+
+        ``seqs`` are the events that are to blame: the run's others then return with no attempt counted.
+        Nothing is stored for a Dag that has no place in any watcher's events.
+        """
+
     def settle(self, dag_id: str, run_id: str, *, ok: bool, reason: str = "") -> int:
         """The run ended: its events are done, or return with one more attempt, or are dead; how many.
 
+        Why it failed is what :meth:`note_failure` was told: ``invalid`` buries at once, ``transient`` is the
+        category of what is buried after the last attempt; anything else, or nothing, is ``poison``.
         A run that failed before and succeeded now takes back what no other run has taken.
         """
         ...
@@ -542,6 +631,20 @@ class Log(Protocol):
         """Close dead letters for good; how many were open."""
         ...
 
+    def letters_to_retry(self, *, limit: int = 1000) -> list[int]:
+        """Open letters that their watcher's ``retry`` wants redriven now, by their ids.
+
+        Not those of events that are older than the watcher's ``max_age``.
+        """
+        ...
+
+    def retried_in_vain(self, ids: Sequence[int]) -> None:
+        """These letters were redriven and failed again: one of their retries is used up."""
+
+    def count_letters(self, *, since: float) -> dict[str, int]:
+        """How many letters were set aside since then and are still open, by watcher."""
+        ...
+
     # what was
 
     def scan(self, query: Scan) -> Iterator[StoredEvent]:
@@ -564,6 +667,27 @@ class Log(Protocol):
 
     def replays(self) -> list[Replay]:
         """Every replay, newest first."""
+        ...
+
+    # what rules remember
+
+    def remembered(self, source: str) -> Iterator[tuple[str, Remembered]]:
+        """Everything that a source remembers, by key, read in pages."""
+        ...
+
+    def recall(self, source: str, key: str) -> Remembered | None:
+        """What a source remembers of one key."""
+
+    def marks(self) -> dict[str, Mark]:
+        """How far every watcher is. Costs one small read, however much is stored."""
+        ...
+
+    def behind(self, positions: Mapping[str, int]) -> int:
+        """How many events are stored after these positions, watcher → seq."""
+        ...
+
+    def arrivals(self, watcher: str, *, since: float, limit: int) -> list[float]:
+        """When the watcher's newest events came, oldest first: at most ``limit`` of them."""
         ...
 
     # what is known
@@ -603,6 +727,95 @@ class Log(Protocol):
         """Counters and heartbeats of every watcher."""
         ...
 
-    def purge(self, *, before: float) -> int:
-        """Delete events received before that time which every active subscription has settled; how many."""
+    def gaps(self, *, grace: float, older: float) -> list[Gap]:
+        """Everything in which the log disagrees with itself.
+
+        ``grace``: what may be late by so many seconds; ``older``: what may wait so long for a Dag.
+        """
+        ...
+
+    def mend(self, kind: str, *, grace: float) -> int:
+        """Repair every gap of a kind that :meth:`gaps` finds; how many rows were changed.
+
+        Does nothing where nothing is wrong.
+        """
+        ...
+
+    def totals(self) -> dict[str, int]:
+        """How many rows of each sort the log has: what :meth:`gaps` compared."""
+        ...
+
+    # what is forgotten
+
+    def retained(self) -> list[Retained]:
+        """What every watcher is to keep, and what it holds. Counts everything: not for the hot path."""
+        ...
+
+    def purge(self, *, before: float, archive: Archive | None = None) -> int:
+        """Delete events that are past their watcher's ``retention`` and that nobody needs; how many.
+
+        ``before`` is the time for watchers that name no age. What some active subscription has not settled,
+        or a replay is about to deliver, stays. The events of a watcher with an archive are written there
+        first; without ``archive`` they stay. Several transactions, each of a bounded number of events.
+        Raises ArchiveError at the end if an archive could not be written: its events are still here.
+        """
+        ...
+
+    def archives(
+        self,
+        *,
+        watchers: Sequence[str] | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> list[ArchiveFile]:
+        """The files that hold archived events, oldest first."""
+        ...
+
+    def restore(self, file: ArchiveFile, events: Sequence[ArchivedEvent]) -> int:
+        """Put archived events back in their old place, settled as they were, for a replay; how many.
+
+        They stay in the file, and leave the log again an hour later or when the replay is over.
+        """
+        ...
+
+    def stored_bodies(
+        self, kind: Literal["letters", "verdicts"], *, watcher: str | None = None
+    ) -> Iterator[tuple[int, str, bytes]]:
+        """(id, watcher, body) of every dead letter or verdict, read in pages."""
+        ...
+
+    def erase(
+        self,
+        key: str,
+        *,
+        watcher: str | None = None,
+        letters: Sequence[int] = (),
+        verdicts: Sequence[int] = (),
+        subjects: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> dict[str, int]:
+        """Delete what is stored of a key, whoever needs it; how many, by kind.
+
+        With it go these letters and verdicts, and the snapshots of these subjects and those of its events.
+
+        See :func:`windsock.erasure.erase`, which finds them and does the archives, too.
+        """
+        ...
+
+    def rewrite_archives(
+        self,
+        archive: Archive,
+        unwanted: Callable[[ArchivedEvent], bool],
+        *,
+        watcher: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, int]:
+        """Write every archive file that holds unwanted events anew without them; how many, by file."""
+        ...
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Keep a receipt, or bring it up to date."""
+
+    def receipts(self) -> list[Receipt]:
+        """Every erasure, newest first."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from windsock.events import Category, Event, clean_text
 from windsock.log.base import Announcement, State
+from windsock.log.failures import Failures, fail_claim, failures_of, forget_failures
 from windsock.log.ranges import pack, unpack
 from windsock.log.registry import Registry
 from windsock.log.transaction import ALL, MAX_DELAY, LogError, Row, Transaction, delivered
@@ -17,7 +18,7 @@ REMIND_AFTER = 30.0
 _PAGE = 500
 
 
-class Delivery(Registry):
+class Delivery(Registry, Failures):
     """The part of the log that gives events to runs."""
 
     def due(self, watchers: Sequence[str], *, inline: int = 0, inline_bytes: int = 0) -> list[Announcement]:
@@ -285,33 +286,17 @@ class Delivery(Registry):
         with self._transaction() as tx:
             if ok:
                 self._reopen(tx, dag_id, run_id)
-            for claim in tx.rows("run_claims", dag_id=dag_id, run_id=run_id):
-                ids = {"claim_id": claim["id"]}
+            claims = tx.rows("run_claims", dag_id=dag_id, run_id=run_id)
+            failures = [] if ok else failures_of(tx, dag_id, run_id, claims)
+            why = clean_text(reason) or f"run {run_id} of Dag {dag_id} failed"
+            for claim in claims:
                 if ok:
-                    settled += tx.run("finish_entries", **ids)
+                    settled += tx.run("finish_entries", claim_id=claim["id"])
                 else:
-                    settled += tx.run(
-                        "return_entries",
-                        now=now,
-                        retry_delay=claim["retry_delay"],
-                        max_delay=MAX_DELAY,
-                        max_attempts=claim["max_attempts"],
-                        **ids,
-                    )
-                    tx.run(
-                        "bury_letters",
-                        dag_id=dag_id,
-                        run_id=run_id,
-                        reason=clean_text(reason) or f"run {run_id} of Dag {dag_id} failed",
-                        now=now,
-                        **ids,
-                    )
-                    buried = tx.run("bury_entries", **ids)
-                    if buried:
-                        tx.run("count_dead", watcher_id=claim["watcher_id"], n=buried)
-                    settled += buried
-                tx.run("settle_claim", state="done" if ok else "failed", now=now, **ids)
+                    settled += fail_claim(tx, claim, run_id, failures, why, now)
+                tx.run("settle_claim", state="done" if ok else "failed", now=now, claim_id=claim["id"])
                 tx.run("unblock", subscription_id=claim["subscription_id"])
+            forget_failures(tx, dag_id, run_id, now)
         return settled
 
     def reopen(self, dag_id: str, run_id: str) -> int:
@@ -325,7 +310,7 @@ class Delivery(Registry):
             for first, last in unpack(claim["ranges"]):
                 place = {"subscription_id": claim["subscription_id"], "claim_id": claim["id"]}
                 resumed += tx.run("resume_range", first=first, last=last, **place, **run)
-                tx.run("forget_poison_range", first=first, last=last, **run)
+                tx.run("forget_buried_range", first=first, last=last, **run)
             tx.run("resume_claim", claim_id=claim["id"])
         return resumed
 

@@ -22,7 +22,7 @@ class History(SqlPart):
     def scan(self, query: Scan) -> Iterator[StoredEvent]:
         if query.ids is not None:
             query = msgspec.structs.replace(query, ids=None, seqs=self._seqs_of(query.ids))
-        where, params = _conditions(query)
+        where, params = _conditions(query, self._watchers_of(query))
         statement = self._fill("scan_events", where)
         after, left = query.after, query.limit
         while left is None or left > 0:
@@ -30,11 +30,8 @@ class History(SqlPart):
             with self._transaction(write=False) as tx:
                 rows = tx.rows(statement, after=after, size=size, **params)
             for row in rows:
-                yield StoredEvent(
-                    event=Event.decode(row["body"], seq=row["seq"]),
-                    watcher=row["watcher"],
-                    received_at=row["received_at"],
-                )
+                event = Event.decode(row["body"], seq=row["seq"])
+                yield StoredEvent(event=event, watcher=row["watcher"], received_at=row["received_at"])
             if len(rows) < size:
                 return
             after = rows[-1]["seq"]
@@ -44,6 +41,18 @@ class History(SqlPart):
         statement = self._fill("seqs_of_id", "{id}")
         with self._transaction(write=False) as tx:
             return [row["seq"] for event_id in ids for row in tx.rows(statement, id=event_id)]
+
+    def _watchers_of(self, query: Scan) -> list[int] | None:
+        """The watchers that a scan names, by itself or by their asset; None for all."""
+        if query.watchers is None and query.asset is None:
+            return None
+        with self._transaction(write=False) as tx:
+            return [
+                row["id"]
+                for row in tx.rows("all_watchers")
+                if (query.watchers is None or row["name"] in query.watchers)
+                and query.asset in (None, row["asset"])
+            ]
 
     def plan_replay(
         self, replay_id: str, seqs: Sequence[int], *, dag_id: str | None = None, cap: int = 1000
@@ -95,21 +104,23 @@ def _replay(row: Row) -> Replay:
     return Replay(**{name: row[name] for name in Replay.__struct_fields__})
 
 
-def _conditions(query: Scan) -> tuple[str, dict[str, Any]]:
+def _conditions(query: Scan, watchers: Sequence[int] | None) -> tuple[str, dict[str, Any]]:
     """The WHERE clause of a scan, made of fixed pieces, and its parameters."""
     pieces = {
         "key": "e.key = :key",
         "type": "e.type = :type",
-        "asset": "w.asset = :asset",
         "since": "e.received_at >= :since",
         "until": "e.received_at < :until",
         "up_to": "e.seq <= :up_to",
     }
     given = {n: v for n, v in msgspec.structs.asdict(query).items() if n in pieces and v is not None}
     where = [pieces[name] for name in given]
-    for column, values in (("w.name", query.watchers), ("e.seq", query.seqs)):
+    # One watcher has an index of its own, in the order of the log. Of several the rows would have to be
+    # sorted anew for every page: the plus has the whole log read in its order instead. A key is rarer still.
+    one = watchers is not None and len(watchers) == 1 and query.key is None
+    for column, values in (("e.watcher_id" if one else "+e.watcher_id", watchers), ("e.seq", query.seqs)):
         if values is not None:
-            names = [f"{column[2:]}_{number}" for number in range(len(values))]
+            names = [f"{column.partition('.')[2]}_{number}" for number in range(len(values))]
             marks = ", ".join(f":{name}" for name in names)
             where.append(f"{column} IN ({marks})" if names else "1 = 0")
             given |= dict(zip(names, values, strict=True))

@@ -1,4 +1,4 @@
-"""What is known: queries, health, retention."""
+"""What is known: queries, health."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 from windsock.events import Event
 from windsock.log.base import EventQuery, EventRecord, State, VerdictRecord, WatcherHealth
-from windsock.log.transaction import ALL, SqlPart, event_of, like
+from windsock.log.transaction import ALL, SqlPart, event_of, like, named
 
 
 class Knowledge(SqlPart):
-    """The part of the log that answers questions and forgets what is old."""
+    """The part of the log that answers questions."""
 
     def events(self, query: EventQuery) -> list[EventRecord]:
         conditions = {
@@ -59,7 +59,8 @@ class Knowledge(SqlPart):
         self, *, event_id: str | None = None, watcher: str | None = None, limit: int = 100
     ) -> list[VerdictRecord]:
         with self._transaction(write=False) as tx:
-            rows = tx.rows("list_verdicts", event_id=event_id or "", watcher=watcher or "", limit=limit)
+            where, given = named(event_id=("v.event_id", event_id), watcher=("w.name", watcher))
+            rows = tx.rows(self._fill("list_verdicts", where), limit=limit, **given)
         return [
             VerdictRecord(
                 **{name: row[name] for name in ("watcher", "stage", "verdict", "reason", "seq", "at")},
@@ -93,24 +94,3 @@ class Knowledge(SqlPart):
                 for row in tx.rows("health")
             ]
         return [WatcherHealth(**row) for row in rows]
-
-    def purge(self, *, before: float) -> int:
-        now = self._clock()
-        purged = 0
-        with self._transaction(write=False) as tx:
-            ids = [row["id"] for row in tx.rows("all_watchers")]
-        for watcher_id in ids:
-            while True:
-                with self._transaction() as tx:
-                    rows = tx.rows("purgeable", watcher_id=watcher_id, before=before)
-                    tx.many("purge_event", [{"seq": row["seq"]} for row in rows])
-                    tx.many("purge_entry", [{"seq": row["seq"], "watcher_id": watcher_id} for row in rows])
-                purged += len(rows)
-                if not rows:
-                    break
-        with self._transaction() as tx:
-            tx.run("purge_claims", before=before)
-            tx.run("purge_batches", before=before)
-            tx.run("purge_announcements", before=before)
-            tx.run("purge_dedup", now=now)
-        return purged

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from windsock.log.archive import ArchivedEvent, Outcome
 from windsock.log.base import DeadRecord
-from windsock.log.transaction import SqlPart, like
+from windsock.log.registry import spec_of
+from windsock.log.retention import restore_event
+from windsock.log.transaction import SqlPart, Transaction, known, like
 
 
 class Letters(SqlPart):
@@ -64,7 +67,11 @@ class Letters(SqlPart):
                     others.append(letter)
                     continue
                 place = {"watcher": letter.watcher, "dag_id": letter.dag_id, "seq": letter.seq}
-                tx.run("revive_entry", replay=f"redrive:{letter.id}", now=now, **place)
+                mark = f"redrive:{letter.id}"
+                if not tx.run("revive_entry", replay=mark, now=now, **place):
+                    # The event itself was forgotten meanwhile; its letter still has it.
+                    self._bring_back(tx, letter, now)
+                    tx.run("revive_entry", replay=mark, now=now, **place)
                 tx.run("close_letter", id=letter.id, state="redriven", now=now)
         return others
 
@@ -72,3 +79,48 @@ class Letters(SqlPart):
         now = self._clock()
         with self._transaction() as tx:
             return sum(tx.run("close_letter", id=letter, state="discarded", now=now) for letter in ids)
+
+    def letters_to_retry(self, *, limit: int = 1000) -> list[int]:
+        now = self._clock()
+        with self._transaction(write=False) as tx:
+            return [
+                row["id"]
+                for watcher in tx.rows("all_watchers")
+                for category, policy in spec_of(watcher).retry.items()
+                for row in tx.rows(
+                    "letters_to_retry",
+                    watcher_id=watcher["id"],
+                    category=category,
+                    attempts=policy.attempts,
+                    delay=policy.delay,
+                    cap=policy.cap,
+                    least=1.0 - policy.jitter,
+                    oldest=0.0 if watcher["max_age"] is None else now - watcher["max_age"],
+                    now=now,
+                    limit=limit,
+                )
+                if row["since"] + policy.wait(row["retries"], str(row["id"])) <= now
+            ][:limit]
+
+    def retried_in_vain(self, ids: Sequence[int]) -> None:
+        now = self._clock()
+        with self._transaction() as tx:
+            tx.many("count_retry", [{"id": letter, "now": now} for letter in ids])
+
+    def count_letters(self, *, since: float) -> dict[str, int]:
+        with self._transaction(write=False) as tx:
+            return {row["watcher"]: row["n"] for row in tx.rows("count_letters", since=since)}
+
+    def _bring_back(self, tx: Transaction, letter: DeadRecord, now: float) -> None:
+        watcher = known(tx.row("get_watcher", name=letter.watcher), letter.watcher)
+        outcome = Outcome(
+            dag_id=letter.dag_id or "", state="dead", run_id=letter.run_id, attempts=letter.attempts
+        )
+        stored = ArchivedEvent(
+            seq=letter.seq or 0,
+            watcher=letter.watcher,
+            received_at=letter.first_at,
+            body=bytes(letter.body),
+            dags=(outcome,),
+        )
+        restore_event(tx, watcher["id"], stored, now)

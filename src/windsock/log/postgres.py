@@ -37,7 +37,9 @@ def _translate(sql: str) -> str:
 
 _QUERIES = {
     name: _translate(sql)
-    for name, sql in load_queries(lock="FOR UPDATE", lock_s="FOR UPDATE OF s", binary='COLLATE "C"').items()
+    for name, sql in load_queries(
+        lock="FOR UPDATE", lock_s="FOR UPDATE OF s", share="FOR SHARE", binary='COLLATE "C"'
+    ).items()
 }
 
 
@@ -159,12 +161,14 @@ class _PostgresTransaction(Transaction):
         bodies: Sequence[bytes],
         seqs: Sequence[int],
         now: float,
+        subjects: Sequence[str | None] = (),
     ) -> None:
+        # An array that is too short is filled up with NULL, so no subjects at all are an empty one.
         self._db.execute(
-            "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body)"
-            " SELECT seq, %s, id, type, key, %s, body"
-            " FROM unnest(%b::bigint[], %b::text[], %b::text[], %b::text[], %b::bytea[])"
-            " AS new (seq, id, type, key, body)",
+            "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body, subject)"
+            " SELECT seq, %s, id, type, key, %s, body, subject"
+            " FROM unnest(%b::bigint[], %b::text[], %b::text[], %b::text[], %b::bytea[], %b::text[])"
+            " AS new (seq, id, type, key, body, subject)",
             (
                 watcher_id,
                 now,
@@ -173,5 +177,6 @@ class _PostgresTransaction(Transaction):
                 [_storable(event.type) for event in events],
                 [_storable(event.key) for event in events],
                 list(bodies),
+                [_storable(subject) for subject in subjects],
             ),
         )

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from windsock.log.base import Beat, Kept, Lease, Subscription
+from windsock.log.base import Beat, Kept, Lease, Start, Subscription
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
-from windsock.spec import WatcherSpec, rate
+from windsock.spec import WatcherSpec, rate, start_time
 
 
 class Registry(SqlPart):
@@ -42,34 +42,39 @@ class Registry(SqlPart):
                 max_age=spec.max_age,
                 max_attempts=spec.max_attempts,
                 retry_delay=spec.retry_delay,
+                history=int(spec.history),
             )
 
     def watchers(self, *, source: str | None = None, asset: str | None = None) -> list[WatcherSpec]:
         with self._transaction(write=False) as tx:
             rows = tx.rows("all_watchers")
         return [
-            _spec(row) for row in rows if source in (None, row["source"]) and asset in (None, row["asset"])
+            spec_of(row) for row in rows if source in (None, row["source"]) and asset in (None, row["asset"])
         ]
 
     def watcher(self, name: str) -> WatcherSpec | None:
         with self._transaction(write=False) as tx:
             row = tx.row("get_watcher", name=name)
-        return _spec(row) if row else None
+        return spec_of(row) if row else None
 
-    def subscribe(self, watcher: str, dag_id: str, *, paused: bool = False) -> None:
+    def subscribe(
+        self, watcher: str, dag_id: str, *, paused: bool = False, start: Start | None = None
+    ) -> None:
         with self._transaction() as tx:
-            self._subscribe(tx, watcher, dag_id)
+            self._subscribe(tx, watcher, dag_id, start)
             row = known(tx.row("get_watcher", name=watcher), watcher)
             tx.run("activate_subscription", watcher_id=row["id"], dag_id=dag_id, paused=int(paused))
 
-    def _subscribe(self, tx: Transaction, watcher: str, dag_id: str) -> Row:
+    def _subscribe(self, tx: Transaction, watcher: str, dag_id: str, start: Start | None = None) -> Row:
         """The Dag's place, made if it is new, held until the end of the transaction."""
         place = tx.row("get_subscription", watcher=watcher, dag_id=dag_id)
         if place is None:
             row = known(tx.row("lock_watcher", name=watcher), watcher)
             others = tx.rows("count_subscriptions", watcher_id=row["id"])[0]["n"]
-            start = row["last_seq"] if others else 0
-            tx.run("insert_subscription", watcher_id=row["id"], dag_id=dag_id, start_seq=start)
+            if start is None:
+                start = spec_of(row).new_dags or ("latest" if others else "earliest")
+            first = position(tx, row, start)
+            tx.run("insert_subscription", watcher_id=row["id"], dag_id=dag_id, start_seq=first)
             place = tx.row("get_subscription", watcher=watcher, dag_id=dag_id)
         return known(place, watcher)
 
@@ -142,16 +147,26 @@ class Registry(SqlPart):
                     for beat in owned
                 ],
             )
+            everything = any(beat.total for beat in owned)
             specs: dict[str, list[WatcherSpec]] = {name: [] for name in renewed}
             for row in tx.rows("all_watchers"):
-                if row["source"] in specs:
-                    specs[row["source"]].append(_spec(row))
+                if everything or row["source"] in specs:
+                    specs.setdefault(row["source"], []).append(spec_of(row))
             backlog = {
                 name: sum(int(tx.rows("backlog", watcher=spec.name)[0]["n"]) for spec in watchers)
                 for name, watchers in specs.items()
             }
+        total = sum(backlog.values()) if everything else None
+        highest = {name: max((spec.priority for spec in found), default=0) for name, found in specs.items()}
+        ranks = {priority: rank for rank, priority in enumerate(sorted(set(highest.values())))}
         return [
-            Kept(lease=renewed[name], backlog=backlog[name], specs=tuple(specs[name]))
+            Kept(
+                lease=renewed[name],
+                backlog=backlog[name],
+                specs=tuple(specs[name]),
+                total=total,
+                rank=ranks[highest[name]] if everything else 0,
+            )
             if (name := beat.lease.name) in renewed and renewed[name].epoch == beat.lease.epoch
             else None
             for beat in beats
@@ -170,7 +185,18 @@ class Registry(SqlPart):
         return msgspec.json.decode(row["cursor"]) if row and row["cursor"] else None
 
 
-def _spec(row: Row) -> WatcherSpec:
+def position(tx: Transaction, watcher: Row, start: Start) -> int:
+    """The seq after which a Dag that begins there has its place."""
+    if start == "earliest":
+        return 0
+    if start == "latest":
+        return int(watcher["last_seq"])
+    moment = start if isinstance(start, float | int) else start_time(start)
+    return int(tx.rows("last_before", watcher_id=watcher["id"], at=moment)[0]["seq"])
+
+
+def spec_of(row: Row) -> WatcherSpec:
+    """The definition in a row; the same object as long as it is the same."""
     return _decoded(row["spec"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windsock.events import Event
 from windsock.log.base import ClaimRecord, EventTrace, HeldEvent, PlaceTrace, State
 from windsock.log.ranges import unpack
-from windsock.log.transaction import Row, SqlPart, Transaction, event_of
+from windsock.log.transaction import Row, SqlPart, Transaction, event_of, named
 
 
 class Traces(SqlPart):
@@ -28,7 +28,8 @@ class Traces(SqlPart):
 
     def held(self, *, event_id: str | None = None, watcher: str | None = None) -> list[HeldEvent]:
         with self._transaction(write=False) as tx:
-            rows = tx.rows("list_held", event_id=event_id or "", watcher=watcher or "")
+            where, given = named(event_id=("h.event_id", event_id), watcher=("w.name", watcher))
+            rows = tx.rows(self._fill("list_held", where), **given)
         return [
             HeldEvent(
                 event=Event.decode(row["body"]),

@@ -32,6 +32,7 @@ __all__ = [
     "like",
     "load_queries",
     "migrations",
+    "named",
 ]
 
 MAX_DELAY = 3600.0
@@ -107,8 +108,9 @@ class Transaction(abc.ABC):
         bodies: Sequence[bytes],
         seqs: Sequence[int],
         now: float,
+        subjects: Sequence[str | None] = (),
     ) -> None:
-        """Store events at their positions."""
+        """Store events at their positions, to be found by these subjects if there are any."""
 
     def row(self, name: str, /, **params: Any) -> Row | None:
         """The first row of a named statement."""
@@ -148,6 +150,15 @@ def like(text: str) -> str:
     """A pattern for ``LIKE … ESCAPE '!'`` that finds ``text`` anywhere."""
     escaped = re.sub(r"([!%_])", r"!\1", text)
     return f"%{escaped}%"
+
+
+def named(**wanted: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Conditions that columns have the given values, with their parameters; what is None is left out.
+
+    A condition that is not there leaves the database a choice of index, which ``:x IS NULL OR …`` does not.
+    """
+    given = {name: value for name, (_, value) in wanted.items() if value is not None}
+    return " AND ".join(f"{wanted[name][0]} = :{name}" for name in given) or "1 = 1", given
 
 
 def known(row: Row | None, name: str) -> Row:

@@ -27,6 +27,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
 from windsock.events import Event
+from windsock.pipeline.fast import UNSURE, compile_fast
 from windsock.spec import SpecError
 from windsock.values import InvalidEvent, describe, scalar_text
 
@@ -83,7 +84,8 @@ def compile_value(expression: str, *, watcher: str, option: str) -> Evaluate:
     named = _FUNCTION.fullmatch(expression)
     if named:
         return _guarded(_function(named[1], named[2], f"watcher {watcher!r}: {option}"))
-    return _evaluator(_compiled(expression, watcher, option), expression)
+    slow = _evaluator(_compiled(expression, watcher, option), expression)
+    return _quick(compile_fast(expression, condition=False), slow)
 
 
 def compile_condition(expression: str, *, watcher: str, option: str) -> Evaluate:
@@ -109,7 +111,7 @@ def compile_condition(expression: str, *, watcher: str, option: str) -> Evaluate
             return value
         return Failure(f"gave {_kind(value)}, not true or false")
 
-    return condition
+    return _quick(compile_fast(expression, condition=True), condition)
 
 
 def compile_text(expression: str, *, watcher: str, option: str) -> Evaluate:
@@ -133,6 +135,20 @@ def compile_text(expression: str, *, watcher: str, option: str) -> Evaluate:
             return Failure(f"gave {_kind(value)}, not a text, a number or a list of them")
 
     return text
+
+
+def _quick(fast: Callable[[Event], Any] | None, slow: Evaluate) -> Evaluate:
+    """The fast form of an expression, if it has one, with CEL for the events that it is not sure of."""
+    if fast is None:
+        return slow
+
+    def evaluate(event: Event) -> Any:
+        try:
+            return fast(event)
+        except UNSURE:
+            return slow(event)
+
+    return evaluate
 
 
 def _part(value: Any) -> str:

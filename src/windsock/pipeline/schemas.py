@@ -21,7 +21,7 @@ from windsock.events import InvalidEvent, WindsockError
 from windsock.spec import Schema, SpecError, WatcherSpec
 from windsock.values import describe
 
-__all__ = ["Check", "compile_schema", "is_remote", "with_schemas"]
+__all__ = ["Check", "compile_schema", "is_remote", "load_schema", "with_schemas"]
 
 Check = Callable[[Any], Any]
 """Returns the data as the schema wants it; raises :class:`InvalidEvent`, which says where it is wrong."""
@@ -49,6 +49,16 @@ def with_schemas(spec: WatcherSpec, folder: Path) -> WatcherSpec:
         }
         spec = msgspec.structs.replace(spec, versions=msgspec.structs.replace(spec.versions, schemas=schemas))
     return spec
+
+
+def load_schema(place: str, folder: Path) -> dict[str, Any]:
+    """The JSON Schema behind a file, a URL or ``package.module:Model``; raises SpecError."""
+    if is_remote(place):
+        return fetch(place)
+    if _MODEL.fullmatch(place):
+        found: dict[str, Any] = _imported(place, "schema").model_json_schema()
+        return found
+    return _object(_inline(place, folder, "schema"), "schema")
 
 
 def _inline(schema: Schema, folder: Path, where: str) -> Schema:
@@ -161,13 +171,7 @@ def _from_text(text: str, wanted: Any) -> Any:
 def _model(target: str, coerce: bool, where: str) -> Check:
     import pydantic
 
-    module, _, name = target.partition(":")
-    try:
-        model = getattr(importlib.import_module(module), name)
-    except Exception as error:  # importing runs the user's code, which may raise anything
-        raise SpecError(f"{where}: cannot import {target}: {describe(error)}") from error
-    if not isinstance(model, type) or not issubclass(model, pydantic.BaseModel):
-        raise SpecError(f"{where}: {target} is not a pydantic model")
+    model = _imported(target, where)
 
     def check(data: Any) -> Any:
         try:
@@ -179,3 +183,17 @@ def _model(target: str, coerce: bool, where: str) -> Check:
             raise InvalidEvent("; ".join(f"data{_place(e['loc'])}: {e['msg']}" for e in found)) from None
 
     return check
+
+
+def _imported(target: str, where: str) -> Any:
+    """The pydantic model of that name."""
+    import pydantic
+
+    module, _, name = target.partition(":")
+    try:
+        model = getattr(importlib.import_module(module), name)
+    except Exception as error:  # importing runs the user's code, which may raise anything
+        raise SpecError(f"{where}: cannot import {target}: {describe(error)}") from error
+    if not isinstance(model, type) or not issubclass(model, pydantic.BaseModel):
+        raise SpecError(f"{where}: {target} is not a pydantic model")
+    return model

@@ -2,7 +2,7 @@
 
 ::
 
-    # once: windsock postgres install-trigger --conn-id shop_db --table public.orders
+    # once: windsock postgres install-trigger public.orders --conn-id shop_db
     source = PostgresNotifySource(PostgresNotifyConfig(conn_id="shop_db", tables=("public.orders",)))
     await source.connect(None)
     async for delivery in source.read():

@@ -17,8 +17,8 @@ to go on behind the last id (``Last-Event-ID``). What a server without ids sends
 **Where it resumes.** The cursor is the last event id. **Id.** The server's id of the event; an event without
 one after another that has is counted from there; in a stream without ids every event is new.
 
-**Reconnects.** When the server ends the stream, after the time that it asked for (``retry:``) or ``reconnect``;
-when the connection breaks or nothing at all comes for ``silence``, as an error, with backoff.
+**Reconnects.** When the server ends the stream, after the time that it asked for (``retry:``) or
+``reconnect``; when the connection breaks or nothing at all comes for ``silence``, as an error, with backoff.
 
 **The Connection** is described in :mod:`windsock.sources._http_client`.
 """

@@ -21,8 +21,8 @@ from windsock.sources.base import Guarantees
 __all__ = ["pages"]
 
 FOLDER = Path("docs/reference/sources")
-_HIDDEN = {"memory"}
-"""Kinds that live in one process and are no system of the world."""
+_HIDDEN = {"correlate", "dead_letters", "expect", "memory"}
+"""Kinds that are no system of the world: they read the log, or live in one process."""
 _ORDER = {"all": "everything", "key": "per key", "none": "none"}
 _POSITION = {"log": "in the log", "system": "in the system", "none": "nowhere"}
 
@@ -157,7 +157,7 @@ def _markdown(docstring: str) -> str:
             lines += ["```", ""]
             block = False
         if waiting and line.startswith("    "):
-            lines.append("```python" if "=" in line or "(" in line else "```text")
+            lines.append("```py" if re.search(r"[=(#]", line) else "```text")
             waiting, block = False, True
         if block:
             lines.append(line.removeprefix("    "))

@@ -10,7 +10,11 @@ import pytest
 
 from windsock.airflow import keeper as keeper_module
 from windsock.airflow.keeper import Keeper, run_link
+from windsock.events import Event
 from windsock.log import Log, LogUnavailable
+from windsock.log.archive import ArchiveError
+from windsock.log.base import Write
+from windsock.spec import WatcherSpec
 
 
 def test_it_outlives_a_log_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +72,79 @@ def test_the_link_of_a_run_is_a_link() -> None:
     assert run_link("my dag", "manual__2026-01-01T00:00:00+00:00").endswith(
         "/dags/my%20dag/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00"
     )
+
+
+def test_it_purges_beside_its_rounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once an hour what is old is forgotten, with an archive at hand; a round does not wait for it."""
+    for name in ("sync_subscriptions", "claim_for_plain_dags", "settle_ended_runs"):
+        monkeypatch.setattr(Keeper, name, lambda self, log: None)
+    began, go, ended = threading.Event(), threading.Event(), threading.Event()
+    given: list[Any] = []
+
+    def purge(*, before: float, archive: Any) -> int:
+        given.append(archive)
+        began.set()
+        assert go.wait(10)
+        ended.set()
+        return 0
+
+    monkeypatch.setattr(log, "purge", purge)
+    keeper = Keeper()
+    keeper.round()
+    assert not given
+    keeper._purged_at -= 2 * keeper_module._PURGE_SECONDS
+    keeper.round()
+    assert began.wait(10)
+    keeper.round()
+    assert not ended.is_set()
+    go.set()
+    assert ended.wait(10)
+    assert len(given) == 1
+
+
+@pytest.mark.parametrize("trouble", [ArchiveError("no bucket"), ValueError("surprise")])
+def test_a_purge_that_fails_is_told(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
+) -> None:
+    """The keeper lives on, and the log says what was wrong."""
+
+    def purge(**_: Any) -> int:
+        raise trouble
+
+    monkeypatch.setattr(log, "purge", purge)
+    Keeper().purge(log)
+    assert "windsock.log.purge_failed" in caplog.text
+    assert str(trouble) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("tags", "start"),
+    [
+        (["shop"], {}),
+        (["shop", "windsock:start=earliest"], {"fulfil": "earliest"}),
+        (["windsock:start=2026-11-01T00:00:00Z"], {"fulfil": "2026-11-01T00:00:00Z"}),
+        (["windsock:start=someday"], {}),
+    ],
+)
+def test_a_tag_says_where_a_new_dag_begins(tags: list[str], start: dict[str, str]) -> None:
+    """A Dag's own start is read from its tags; one that means nothing is left out."""
+    assert keeper_module._start("fulfil", tags) == start
+
+
+def test_a_new_dag_is_subscribed_at_its_start(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper hands the start on to the log when it makes the place."""
+    spec = WatcherSpec(name="orders", kind="memory", options={"channel": "c"})
+    log.register(spec, source="memory:c", asset="stock")
+    log.subscribe("orders", "fulfil")
+    log.append([Write(watcher="orders", events=[Event(id="a", source="s", type="t")])])
+    keeper = Keeper()
+    keeper._starts = {"audit": "earliest"}
+    plan = [("stock", [spec])]
+    dags = {"fulfil": (False, plan), "audit": (False, plan), "late": (False, plan)}
+    monkeypatch.setattr(Keeper, "_scheduled_dags", lambda self: dags)
+    keeper.sync_subscriptions(log)
+    assert {place.dag_id: place.pending for place in log.subscriptions()} == {
+        "fulfil": 1,
+        "audit": 1,
+        "late": 0,
+    }

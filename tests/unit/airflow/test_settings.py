@@ -8,6 +8,7 @@ import pytest
 
 from windsock.airflow import settings
 from windsock.log import Log, LogUnavailable
+from windsock.spec import SpecError
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +52,24 @@ def test_one_log_per_process(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     other = settings.get_log()
     assert other is not log
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "marks"), [("", "", (0, 0)), ("1000", "", (1000, 500)), ("1000", "10", (1000, 10))]
+)
+def test_water_marks_of_all_watchers(
+    monkeypatch: pytest.MonkeyPatch, high: str, low: str, marks: tuple[int, int]
+) -> None:
+    """There is no limit in all unless one is set; the low mark is half of it by default."""
+    for name, value in (("HIGH", high), ("LOW", low)):
+        if value:
+            monkeypatch.setenv(f"AIRFLOW__WINDSOCK__{name}_WATER_TOTAL", value)
+    assert settings.water_total() == marks
+
+
+def test_water_marks_the_wrong_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A low mark above the high one is refused with both values."""
+    monkeypatch.setenv("AIRFLOW__WINDSOCK__HIGH_WATER_TOTAL", "10")
+    monkeypatch.setenv("AIRFLOW__WINDSOCK__LOW_WATER_TOTAL", "11")
+    with pytest.raises(SpecError, match="low_water_total = 11 must be between 0 and high_water_total = 10"):
+        settings.water_total()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from unit.cli.conftest import Windsock
 from windsock.cli import app
+from windsock.log.sqlite import SqliteLog
 
 
 def answer(windsock: Windsock, *arguments: str) -> Any:
@@ -32,6 +35,19 @@ def test_list_narrows(windsock: Windsock) -> None:
     [rejected] = letters(windsock, "--category", "rejected")
     assert rejected["reason"] == "bricks do not fly"
     assert letters(windsock, "--text", "nothing like it") == []
+
+
+def test_an_error_is_one_line_in_the_list(windsock: Windsock, log_file: Path) -> None:
+    """The table shows what a traceback ends with; `dlq show` has all of it."""
+    traceback = "Traceback (most recent call last):\n  File \"ship.py\", line 3\nKeyError: 'address'\n"
+    with closing(SqliteLog(log_file)) as log:
+        log.claim(["orders"], "fulfil", "second")
+        log.note_failure("fulfil", "second", "ship", error=traceback)
+        log.settle("fulfil", "second", ok=False, reason="see the run")
+    listed = windsock("dlq", "list", "--category", "poison", "--table").stdout
+    assert ("KeyError: 'address'" in listed, "ship.py" in listed) == (True, False)
+    [letter] = letters(windsock, "--category", "poison")
+    assert answer(windsock, "dlq", "show", str(letter["id"]))["error"] == traceback
 
 
 def test_show(windsock: Windsock) -> None:

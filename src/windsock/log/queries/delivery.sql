@@ -194,7 +194,7 @@ UPDATE subscriptions SET explicit = 1 WHERE id = :subscription_id AND explicit =
 
 -- name: run_claims
 -- The unsettled claims of a run, with how its events are to be retried.
-SELECT c.id, c.subscription_id, s.watcher_id, s.dag_id, w.max_attempts, w.retry_delay
+SELECT c.id, c.subscription_id, c.ranges, s.watcher_id, s.dag_id, w.max_attempts, w.retry_delay
 FROM claims c JOIN subscriptions s ON s.id = c.subscription_id JOIN watchers w ON w.id = s.watcher_id
 WHERE s.dag_id = :dag_id AND c.run_id = :run_id AND c.state = 'active'
 ORDER BY w.name {binary} {lock_s}
@@ -212,11 +212,11 @@ UPDATE entries SET state = 'claimed', claim_id = :claim_id
 WHERE subscription_id = :subscription_id AND seq >= :first AND seq <= :last
     AND (state IN ('pending', 'blocked') OR (state = 'dead' AND claim_id = :claim_id AND EXISTS (
         SELECT 1 FROM dead_letters d WHERE d.seq = entries.seq AND d.dag_id = :dag_id
-            AND d.run_id = :run_id AND d.category = 'poison' AND d.state = 'dead')))
+            AND d.run_id = :run_id AND d.stage = 'run' AND d.state = 'dead')))
 
--- name: forget_poison_range
+-- name: forget_buried_range
 -- The dead letters of the events that a failed run goes on with.
-DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND category = 'poison'
+DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND stage = 'run'
     AND seq >= :first AND seq <= :last AND state = 'dead'
 
 -- name: settle_claim
@@ -232,11 +232,13 @@ UPDATE entries SET state = 'done' WHERE claim_id = :claim_id AND state = 'claime
 UPDATE entries SET state = 'pending', attempts = attempts + 1, claim_id = NULL,
     available_at = :now + CASE WHEN attempts >= 12 OR :retry_delay * (1 << attempts) > :max_delay
         THEN :max_delay ELSE :retry_delay * (1 << attempts) END
-WHERE claim_id = :claim_id AND state = 'claimed' AND attempts + 1 < :max_attempts
+WHERE claim_id = :claim_id AND state = 'claimed' AND seq >= :first AND seq <= :last
+    AND attempts + 1 < :max_attempts
 
 -- name: bury_entries
 -- The events that failed for the last time.
-UPDATE entries SET state = 'dead', attempts = attempts + 1 WHERE claim_id = :claim_id AND state = 'claimed'
+UPDATE entries SET state = 'dead', attempts = attempts + 1
+WHERE claim_id = :claim_id AND state = 'claimed' AND seq >= :first AND seq <= :last
 
 -- name: release_entries
 -- The run is gone: events come back as they were.

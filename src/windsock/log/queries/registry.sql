@@ -33,11 +33,11 @@ UPDATE leases SET owner = :owner, epoch = :epoch, expires_at = :expires_at WHERE
 INSERT INTO watchers (
     name, asset, source, spec, batch_size, batch_bytes, batch_within, batch_quiet, batch_leading,
     batch_target, dedupe, dedupe_asset, ordered, ordering, throttle, rate_count, rate_window, priority,
-    max_age, max_attempts, retry_delay)
+    max_age, max_attempts, retry_delay, history)
 VALUES (
     :name, :asset, :source, :spec, :batch_size, :batch_bytes, :batch_within, :batch_quiet, :batch_leading,
     :batch_target, :dedupe, :dedupe_asset, :ordered, :ordering, :throttle, :rate_count, :rate_window,
-    :priority, :max_age, :max_attempts, :retry_delay)
+    :priority, :max_age, :max_attempts, :retry_delay, :history)
 ON CONFLICT (name) DO UPDATE SET asset = COALESCE(excluded.asset, watchers.asset),
     source = excluded.source, spec = excluded.spec, batch_size = excluded.batch_size, batch_bytes =
     excluded.batch_bytes, batch_within = excluded.batch_within, batch_quiet = excluded.batch_quiet,
@@ -45,7 +45,7 @@ ON CONFLICT (name) DO UPDATE SET asset = COALESCE(excluded.asset, watchers.asset
     excluded.dedupe, dedupe_asset = excluded.dedupe_asset, ordered = excluded.ordered, ordering =
     excluded.ordering, throttle = excluded.throttle, rate_count = excluded.rate_count, rate_window =
     excluded.rate_window, priority = excluded.priority, max_age = excluded.max_age, max_attempts =
-    excluded.max_attempts, retry_delay = excluded.retry_delay
+    excluded.max_attempts, retry_delay = excluded.retry_delay, history = excluded.history
 
 -- name: get_watcher
 -- A watcher by name.

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from windsock.testing.logs.announcements import AnnouncementContract
 from windsock.testing.logs.arrival import ArrivalContract
+from windsock.testing.logs.audit import AuditContract
 from windsock.testing.logs.batches import BatchContract
 from windsock.testing.logs.claims import ClaimContract
 from windsock.testing.logs.durability import DurabilityContract
+from windsock.testing.logs.failures import FailuresContract
 from windsock.testing.logs.flow import FlowContract
 from windsock.testing.logs.history import HistoryContract
 from windsock.testing.logs.knowledge import KnowledgeContract
@@ -25,6 +27,11 @@ from windsock.testing.logs.leases import LeaseContract
 from windsock.testing.logs.letters import LettersContract
 from windsock.testing.logs.ordering import OrderingContract
 from windsock.testing.logs.outcomes import OutcomeContract
+from windsock.testing.logs.places import PlaceContract
+from windsock.testing.logs.retention import RetentionContract
+from windsock.testing.logs.retries import RetryContract
+from windsock.testing.logs.rules import RulesContract
+from windsock.testing.logs.states import SourcingContract
 from windsock.testing.logs.subscriptions import SubscriptionContract
 
 __all__ = ["DurableLogContract", "LogContract"]
@@ -41,8 +48,15 @@ class LogContract(
     OutcomeContract,
     FlowContract,
     LettersContract,
+    FailuresContract,
+    RetryContract,
     HistoryContract,
+    RulesContract,
     KnowledgeContract,
+    SourcingContract,
+    RetentionContract,
+    PlaceContract,
+    AuditContract,
 ):
     """What every log does, in memory or not."""
 

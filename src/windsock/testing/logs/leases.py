@@ -6,6 +6,7 @@ import pytest
 
 from windsock.events import LeaseLost
 from windsock.log.base import Beat, EventQuery, Lease, Log, Write
+from windsock.spec import WatcherSpec
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import SOURCE, LogScene, event, keys_of, watch
 
@@ -136,6 +137,25 @@ class LeaseContract(LogScene):
         assert [spec.name for spec in (*first.specs, *second.specs)] == ["orders", "parcels"]
         shown = {health.source: (health.state, health.lag, health.error) for health in log.health()}
         assert shown == {"queue": ("running", 7, None), "topic": ("paused", None, "slow")}
+
+    def test_a_beat_that_asks_hears_of_all_watchers(self, log: Log) -> None:
+        """The total counts every watcher's backlog; the rank is that of the source's highest priority."""
+        for name, source, priority in (
+            ("a", "queue", 0),
+            ("b", "topic", 3),
+            ("c", "topic", 7),
+            ("d", "x", 3),
+        ):
+            log.register(WatcherSpec(name=name, kind="memory", priority=priority), source=source)
+            log.subscribe(name, "dag")
+            log.append([Write(watcher=name, events=[event(f"{name}1"), event(f"{name}2")])])
+        queue, topic = taken(log.acquire("queue", "one", 30)), taken(log.acquire("topic", "one", 30))
+        beats = [Beat(lease=lease, state="running", total=True) for lease in (queue, topic)]
+        kept = [one for one in log.beat(beats, 30) if one is not None]
+        assert [(one.backlog, one.total, one.rank) for one in kept] == [(2, 8, 0), (4, 8, 2)]
+        (plain,) = log.beat([Beat(lease=topic, state="running")], 30)
+        assert plain is not None
+        assert (plain.backlog, plain.total, plain.rank) == (4, None, 0)
 
     def test_a_beat_without_the_lease_is_refused_alone(self, log: Log, clock: VirtualClock) -> None:
         """A reader whose lease was taken over hears so and changes nothing; its neighbours go on."""
