@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from appending import measure_append
+from correlation import measure_correlation
 from field import open_field
 from latency import measure_latency
 from looking import measure_explain, measure_replay, open_long_log
@@ -28,10 +29,10 @@ from throughput import measure_memory, measure_throughput
 from windsock.testing.postgres import PostgresServer
 
 PARTS = (
-    *("append", "pipeline", "replay", "explain", "sources", "idle"),
+    *("append", "pipeline", "replay", "explain", "correlation", "sources", "idle"),
     *("latency", "throughput", "memory"),
 )
-_WITHOUT_AIRFLOW = {"append", "pipeline", "replay", "explain", "sources", "idle"}
+_WITHOUT_AIRFLOW = {"append", "pipeline", "replay", "explain", "correlation", "sources", "idle"}
 
 
 def main() -> int:
@@ -78,6 +79,8 @@ def _measure(folder: Path, parts: set[str], *, quick: bool) -> Iterator[Finding]
                     yield from measure_replay(made, quick=quick)
                 if "explain" in parts:
                     yield from measure_explain(made)
+        if "correlation" in parts:
+            yield from measure_correlation(folder, quick=quick)
         if "sources" in parts:
             yield from measure_sources(folder, quick=quick)
         if "idle" in parts:

@@ -33,6 +33,7 @@ from windsock.log.base import (
     VerdictRecord,
 )
 from windsock.pipeline.reasons import reasons
+from windsock.rules.waiting import waiting_for
 
 __all__ = ["DagExplanation", "EventExplanation", "Step", "explain_dag", "explain_event"]
 
@@ -98,7 +99,7 @@ class DagExplanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain_event(log: Log, event_id: str, *, watcher: str | None = None) -> EventExplanation:
     """Each stage's verdict on an event, at every watcher that saw it."""
     letters = log.dead_letters(event_id=event_id, watcher=watcher, state=None, limit=1000)
-    ways = [_stored(trace, letters) for trace in log.trace(event_id, watcher=watcher)]
+    ways = [_stored(log, trace, letters) for trace in log.trace(event_id, watcher=watcher)]
     ways += [_not_stored(log, record) for record in log.verdicts(event_id=event_id, watcher=watcher)]
     ways += [_held(record) for record in log.held(event_id=event_id, watcher=watcher)]
     ways += [_set_aside(letter) for letter in letters if letter.seq is None]
@@ -163,7 +164,7 @@ def _conclusion(places: Sequence[Subscription], runs: Sequence[ClaimRecord], arr
     return "events arrived and were taken by runs at another time"
 
 
-def _stored(trace: EventTrace, letters: list[DeadRecord]) -> Way:
+def _stored(log: Log, trace: EventTrace, letters: list[DeadRecord]) -> Way:
     event = trace.event
     steps = [
         Step(stage="source", verdict="received", detail=f"by {trace.source}", at=trace.received_at),
@@ -192,6 +193,8 @@ def _stored(trace: EventTrace, letters: list[DeadRecord]) -> Way:
         for letter in letters
         if letter.seq == event.seq
     ]
+    for correlation, wait in waiting_for(log, trace.watcher, event).items():
+        steps.append(Step(stage="correlate", verdict=correlation, detail=wait))
     then = "; ".join(nexts) or "no Dag is subscribed: it stays until the retention takes it"
     return Way(watcher=trace.watcher, asset=trace.asset, steps=steps, next=then)
 

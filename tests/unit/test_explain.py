@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from unit.rules.desk import Desk
 from windsock.events import Category, DeadLetter, Event
 from windsock.explain import Way, explain_dag, explain_event
-from windsock.log.base import Write
+from windsock.log.base import Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.pipeline import Pipeline
 from windsock.runner import writes_for
@@ -122,6 +123,22 @@ def test_a_held_event_names_the_number_it_waits_for(log: SqliteLog) -> None:
     events = [Event.make({}, source="s", type="t", id=str(n), key="k") for n in (1, 3)]
     log.append([Write(watcher="seq", events=events, numbers=[1, 3])])
     assert way(log, "3").steps[0].detail == "number 3 of key 'k' waits for number 2"
+
+
+def test_an_event_that_waits_for_another_leg() -> None:
+    """A correlation that has seen the event says which leg is missing."""
+    desk = Desk()
+    desk.watch("orders")
+    desk.watch("payments")
+    rule = {"all_of": ["orders", "payments"], "within": "1h", "by": "data.id"}
+    desk.open(desk.watch("paid", "correlate", options={"watcher": "paid", "rule": rule}))
+    desk.put("orders", {"id": 1})
+    desk.read()
+    [stored] = desk.log.scan(Scan(watchers=["orders"]))
+    [found] = explain_event(desk.log, stored.event.id).ways
+    waits = [(step.verdict, step.detail) for step in found.steps if step.stage == "correlate"]
+    assert waits == [("paid", "waits for payments")]
+    desk.log.close()
 
 
 def test_nothing_is_known_of_a_stranger(log: SqliteLog) -> None:

@@ -124,11 +124,16 @@ def run_id_of(event: Event) -> str:
 
 def _trigger(dag_id: str, run_id: str, event: Event) -> None:
     """Ask Airflow for the run, as ``TriggerDagRunOperator`` does, which can do so once in a task only."""
+    from airflow.sdk.api.client import ServerResponseError
     from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
     wanted = TriggerDagRun(dag_id=dag_id, run_id=run_id, conf=event.as_dict(), logical_date=None)
-    answer = SUPERVISOR_COMMS.send(wanted)
+    try:
+        answer = SUPERVISOR_COMMS.send(wanted)
+    except ServerResponseError as error:  # in ``dag.test()`` there is no supervisor that would translate it
+        detail = {"status_code": error.response.status_code, "message": str(error)}
+        answer = ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail)
     if isinstance(answer, ErrorResponse) and answer.error != ErrorType.DAGRUN_ALREADY_EXISTS:
         raise AirflowRuntimeError(answer)
 

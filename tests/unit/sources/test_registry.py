@@ -61,7 +61,7 @@ def test_a_source_of_ones_own_is_named_by_its_path() -> None:
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
     """A typo is answered with what there is."""
-    with pytest.raises(WindsockError, match=r"unknown source 'file': use one of .*files, .*'package\.module:"):
+    with pytest.raises(WindsockError, match=r"unknown source 'file': use one of .*files, .*'package"):
         make_source("file", {})
 
 
