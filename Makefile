@@ -41,7 +41,7 @@ imports: .venv/.ready
 	$(BIN)/lint-imports
 
 unit: .venv/.ready
-	$(BIN)/pytest -q tests/unit tests/docs tests/reference
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit tests/docs tests/reference
 
 contract: .venv/.ready  ## the contract suites over real databases and brokers, and the property tests
 	$(BIN)/pytest -q -n 3 --dist loadfile tests/contract tests/property

@@ -31,7 +31,9 @@ def properties(
 
 def test_postgresql() -> None:
     """A PostgreSQL is read through a slot and a publication of the engine's name, over TLS if it says so."""
-    found = properties(connection(extra={"sslmode": "verify-full", "sslrootcert": "/ca.pem"}), engine="orders")
+    found = properties(
+        connection(extra={"sslmode": "verify-full", "sslrootcert": "/ca.pem"}), engine="orders"
+    )
     assert found["connector.class"] == "io.debezium.connector.postgresql.PostgresConnector"
     assert (found["database.hostname"], found["database.port"]) == ("db", "5432")
     assert (found["database.user"], found["database.password"]) == ("me", "secret-horse")
