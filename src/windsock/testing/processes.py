@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import random
 import signal
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from windsock.testing import _guard
 __all__ = ["Child", "free_port", "tail", "wait_gone"]
 
 LOOPBACK = "127.0.0.1"
+_given: set[int] = set()
+"""Ports that were given out."""
 
 
 class Child:
@@ -159,17 +162,27 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A free loopback port: the preferred one or the next free one above it; any, without a preference."""
-    candidates = [0] if preferred is None else range(preferred, min(preferred + 100, 65536))
+    """A free loopback port: the preferred one or the next free one above it; any, without a preference.
+
+    Any means one that the system gives to no outgoing connection, and that was not given out here before: the
+    server that is to have it starts a moment later.
+    """
+    if preferred is None:
+        candidates: Iterable[int] = (random.randrange(15_000, 32_000) for _ in range(1000))  # noqa: S311
+    else:
+        candidates = range(preferred, min(preferred + 100, 65536))
     for candidate in candidates:
+        if preferred is None and candidate in _given:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((LOOPBACK, candidate))
             except OSError:
                 continue
-            return int(probe.getsockname()[1])
-    raise OSError(f"no free port on {LOOPBACK} from {preferred} on; name another one")
+        _given.add(candidate)
+        return candidate
+    raise OSError(f"no free port on {LOOPBACK} from {preferred or 15_000} on; name another one")
 
 
 def tail(path: Path, lines: int = 40) -> str:
