@@ -44,6 +44,9 @@ unit: .venv/.ready
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit tests/docs tests/reference
 
 contract: .venv/.ready  ## the contract suites over real databases and brokers, and the property tests
+ifeq ($(SERVICES),all)
+	@$(BIN)/python -m windsock.testing.services install
+endif
 	$(BIN)/pytest -q -n 3 --dist loadfile tests/contract tests/property
 
 live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison

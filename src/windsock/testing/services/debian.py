@@ -33,17 +33,23 @@ def fetch(name: str, *packages: str) -> Path:
     archives = tree.parent / f".{name}"
     for directory in (lists / "lists" / "partial", archives / "archives" / "partial"):
         directory.mkdir(parents=True, exist_ok=True)
+    # One at a time: an update under way leaves another process without the lists that it installs from.
     with (lists / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _apt(lists, archives, "update")
-    _apt(lists, archives, "install", "--no-install-recommends", "--download-only", "--yes", *packages)
+        if not done.exists():
+            _apt(lists, archives, "update")
+            _apt(lists, archives, "install", "--no-install-recommends", "--download-only", "--yes", *packages)
+            _unpack(archives, tree)
+            done.touch()
+    return tree
+
+
+def _unpack(archives: Path, tree: Path) -> None:
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
     for archive in sorted((archives / "archives").glob("*.deb")):
         subprocess.run(["dpkg-deb", "-x", archive, tree], check=True)
     shutil.rmtree(archives, ignore_errors=True)
-    done.touch()
-    return tree
 
 
 def with_libraries(tree: Path) -> dict[str, str]:
