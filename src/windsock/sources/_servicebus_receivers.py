@@ -100,6 +100,34 @@ class _Worker:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     half: dt.timedelta = dt.timedelta(seconds=15)
     """Half of a lock's time."""
+    socket: Any = None
+    """What Azure's client (7.15) leaves open when the connection was reset."""
+
+    async def open(self) -> None:
+        """Connect, and with sessions wait for one."""
+        opening = asyncio.ensure_future(self.receiver.__aenter__())
+        pause = 0.005
+        try:
+            while not opening.done():
+                await asyncio.wait({opening}, timeout=pause)
+                pause = min(2 * pause, POLL)
+                connection = getattr(getattr(self.receiver, "_handler", None), "_connection", None)
+                self.socket = getattr(connection, "_transport", None) or self.socket
+        finally:
+            while not opening.done():
+                opening.cancel()
+                await asyncio.wait({opening}, timeout=_SHORT)
+        opening.result()
+
+    async def close(self) -> None:
+        """Let go of the connection, however it is; what is wrong with it was said before."""
+        with suppress(Exception):
+            async with asyncio.timeout(_PARTING):
+                await self.receiver.close()
+        if self.socket is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(_PARTING):
+                    await self.socket.close()
 
 
 class Receivers:
@@ -148,14 +176,16 @@ class Receivers:
         """
         from azure.servicebus.exceptions import ServiceBusError
 
-        receiver = self._opened(False)
+        worker = _Worker(self._opened(False))
         try:
-            async with receiver:
-                await receiver.receive_messages(1, max_wait_time=_SHORT)
+            await worker.open()
+            await worker.receiver.receive_messages(1, max_wait_time=_SHORT)
         except ServiceBusError as error:
             if type(error) is ServiceBusError:
                 return  # not one of those that have a name: it has sessions
             raise
+        finally:
+            await worker.close()
         raise SourceError(f"{self._what} has no sessions: leave out sessions")
 
     async def take(self) -> list[Held]:
@@ -224,7 +254,7 @@ class Receivers:
         self._idle.add(task)
         try:
             try:
-                await worker.receiver.__aenter__()
+                await worker.open()
                 messages = await worker.receiver.receive_messages(
                     min(self._most, BATCH), max_wait_time=_SHORT
                 )
@@ -241,9 +271,7 @@ class Receivers:
             await self._serve(worker, first, task)
         finally:
             self._workers.discard(worker)
-            with suppress(Exception):  # what is wrong with it was said before
-                async with asyncio.timeout(_PARTING):
-                    await worker.receiver.close()
+            await worker.close()
         return first or self._sessions
 
     async def _serve(self, worker: _Worker, first: bool, task: asyncio.Task[None]) -> None:

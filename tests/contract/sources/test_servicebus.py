@@ -15,8 +15,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from windsock.connections import Connection
+from windsock.connections import Connection, fixed
 from windsock.events import SourceError
+from windsock.sources import make_source
 from windsock.sources.base import Guarantees
 from windsock.testing.processes import LOOPBACK, free_port
 from windsock.testing.services import Service
@@ -320,27 +321,19 @@ class TestFeatures(Entities):
             async with self.reading():
                 pass
 
-    async def test_a_key_instead_of_a_connection_string(self) -> None:
-        """Namespace, policy and key in the fields of the Connection are as good, and TLS is then spoken."""
+    async def test_a_key_without_a_connection_string(self) -> None:
+        """Namespace, policy and key come from the Connection's fields; here nobody speaks TLS."""
         known = Connection(
             conn_id="servicebus",
             conn_type="azure_service_bus",
-            host="127.0.0.1",
+            host=LOOPBACK,
             login=POLICY,
             password=KEY,
         )
-        with pytest.raises(SourceError, match=r"cannot be reached .*: check namespace"):
-            async with asyncio.timeout(self.patience):
-                await self.made_with(known)
-
-    async def made_with(self, connection: Connection) -> None:
-        from windsock.connections import fixed
-        from windsock.sources import make_source
-
-        source = make_source(self.kind, self.options(), fixed(connection))
-        try:
-            await source.connect(None)
-        finally:
+        source = make_source(self.kind, self.options(), fixed(known))
+        async with asyncio.timeout(self.patience):
+            with pytest.raises(SourceError, match=r"cannot be reached .*: check namespace"):
+                await source.connect(None)
             await source.close()
 
 
