@@ -47,10 +47,10 @@ contract: .venv/.ready  ## the contract suites over real databases and brokers, 
 ifeq ($(SERVICES),all)
 	@$(BIN)/python -m windsock.testing.services install
 endif
-	$(BIN)/pytest -q -n 3 --dist loadfile tests/contract tests/property
+	$(BIN)/pytest -q -n 3 --dist loadfile --reruns 1 tests/contract tests/property
 
 live: .venv/.ready  ## live tests on a real Airflow: kill, burst, paused, poison
-	$(BIN)/pytest -q tests/live
+	$(BIN)/pytest -q --reruns 1 tests/live
 
 services: .venv/.ready  ## fetch and start every server on loopback, no Docker, no root (ARGS="kafka redis")
 	@$(BIN)/python -m windsock.testing.services start $(ARGS)
