@@ -139,7 +139,7 @@ class Azure(SourceHooks):
     """What the two ways have in common."""
 
     kind = "azure_blob"
-    patience = 240.0
+    patience = 600.0
 
     @pytest.fixture(autouse=True)
     def system(self, storage: Storage) -> None:

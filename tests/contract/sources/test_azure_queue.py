@@ -35,7 +35,7 @@ class TestAzureQueue(MessageContract, ReaderProcesses, ServerFaults, Unreachable
     """The whole contract."""
 
     kind = "azure_queue"
-    patience = 240.0
+    patience = 600.0
     burst = 2_000  # Azurite looks through all its messages for each one that it hands out
     large = 60_000  # of the 64 KiB that a message of a storage queue may have
 

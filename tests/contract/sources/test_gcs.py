@@ -125,7 +125,7 @@ class TestListing(SourceContract, ReaderProcesses, ServerFaults, Unreachable, Wr
 
     kind = "gcs"
     burst = 3_000  # fake-gcs-server reads all its objects for each page
-    patience = 240.0
+    patience = 600.0
     more: dict[str, Any] = {}
 
     @pytest.fixture(autouse=True)
@@ -293,7 +293,7 @@ class TestNotifications(SourceContract, ReaderProcesses, Missing):
     """A bucket that notifies Pub/Sub; what the servers may do to it is proven of the pubsub source."""
 
     kind = "gcs"
-    patience = 240.0
+    patience = 600.0
     burst = 1_000  # each object is an upload of its own
 
     @pytest.fixture(autouse=True)

@@ -89,7 +89,7 @@ class Listed(SourceContract, ReaderProcesses, ServerFaults, Unreachable, Missing
     """A bucket that is listed."""
 
     kind = "s3"
-    patience = 240.0
+    patience = 600.0
     server = ""
     more: dict[str, Any] = {}
 
@@ -213,7 +213,7 @@ class NotificationSuite(SourceContract, MalformedInput, ReaderProcesses, ServerF
     """S3's notifications out of a queue."""
 
     kind = "s3"
-    patience = 240.0
+    patience = 600.0
     server = ""
 
     @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ class Entities(SourceHooks):
     """A fresh queue for each test, reached through a wire."""
 
     kind = "servicebus"
-    patience = 90.0  # a message at a time is completed, and each waits for its answer
+    patience = 240.0  # a message at a time is completed, and each waits for its answer
     sessions = False
 
     @pytest.fixture(autouse=True)

@@ -107,7 +107,7 @@ class SourceHooks(ABC):
 
     kind: ClassVar[str] = ""
     """The source's kind, or ``package.module:Class``."""
-    patience: float = 60.0
+    patience: float = 180.0
     """Seconds after which a test is given up."""
 
     @abstractmethod
