@@ -96,7 +96,7 @@ async def _through_the_runner(bench: Any, count: int) -> float:
         log = _CountingLog(Path(folder) / "log.db")
         options = bench.options()
         key = source_key(bench.kind, options)
-        spec = WatcherSpec(name="bench", kind=bench.kind, options=options, high_water=10 * count)
+        spec = WatcherSpec(name="bench", kind=bench.kind, options=options, high_water=10 * count + 100_000)
         log.register(spec, source=key)
         log.subscribe("bench", "bench")
         done = asyncio.Event()
