@@ -28,7 +28,7 @@ demo: .venv/.ready  ## a real Airflow with Windsock: files and webhooks start ru
 
 test: check contract live  ## everything that can run here (SERVICES=all: every server is fetched, none may miss)
 
-check: lint types imports unit  ## lint, types, import direction, unit tests: under a minute
+check: lint types imports unit  ## lint, types, import direction, unit tests: a minute or two
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

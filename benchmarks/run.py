@@ -38,7 +38,7 @@ _WITHOUT_AIRFLOW = {"append", "pipeline", "replay", "explain", "correlation", "s
 def main() -> int:
     """Measure, show, save; 0 if every target was reached."""
     arguments = argparse.ArgumentParser(description="Windsock beside stock Airflow and the raw insert loop.")
-    arguments.add_argument("--quick", action="store_true", help="fewer events: under 4 minutes instead of 10")
+    arguments.add_argument("--quick", action="store_true", help="fewer events: a fraction of the time")
     arguments.add_argument("--only", choices=PARTS, help="measure one part")
     arguments.add_argument("--json", action="store_true", help="print JSON instead of the table")
     chosen = arguments.parse_args()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from windsock.connections import Connection
 from windsock.testing.processes import LOOPBACK, free_port
-from windsock.testing.services.base import Service, Unavailable, cache_directory
+from windsock.testing.services import npm
+from windsock.testing.services.base import Service
 
 __all__ = ["Azurite"]
 
@@ -36,34 +35,12 @@ class Azurite(Service):
 
     @classmethod
     def install(cls) -> None:
-        if cls.installed():
-            return
-        if not shutil.which("npm") or not shutil.which("node"):
-            raise Unavailable("azurite: needs node and npm to fetch it")
-        place = _place()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with (place.parent / f".{place.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if cls.installed():
-                return
-            unfinished = place.with_name(f".{place.name}")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            options = ["--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(unfinished)]
-            done = subprocess.run(
-                ["npm", "install", *options, f"azurite@{VERSION}"],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=unfinished,
-            )
-            if done.returncode:
-                raise Unavailable(f"npm install azurite failed: {done.stderr.strip()[-500:]}")
-            unfinished.rename(place)
+        if not cls.installed():
+            npm.fetch("azurite", VERSION)
 
     @classmethod
     def installed(cls) -> bool:
-        return shutil.which("node") is not None and _program().exists()
+        return npm.here() and _program().exists()
 
     def command(self) -> Sequence[str | Path]:
         ports = {"blob": self.port, "queue": self.queue_port, "table": self._table_port}
@@ -98,12 +75,8 @@ class Azurite(Service):
         )
 
 
-def _place() -> Path:
-    return cache_directory() / f"azurite-{VERSION}"
-
-
 def _program() -> Path:
-    return _place() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
+    return npm.place("azurite", VERSION) / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 
 
 def _listen(name: str, port: int) -> list[str]:

@@ -6,16 +6,15 @@ end, and has children. It takes every credential.
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from windsock.connections import Connection
 from windsock.testing.processes import LOOPBACK
-from windsock.testing.services.base import Service, Unavailable, cache_directory
+from windsock.testing.services import npm
+from windsock.testing.services.base import Service
 
 __all__ = ["Kinesalite"]
 
@@ -35,34 +34,12 @@ class Kinesalite(Service):
 
     @classmethod
     def install(cls) -> None:
-        if cls.installed():
-            return
-        if not shutil.which("npm") or not shutil.which("node"):
-            raise Unavailable("kinesalite: needs node and npm to fetch it")
-        place = _place()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with (place.parent / f".{place.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if cls.installed():
-                return
-            unfinished = place.with_name(f".{place.name}")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            install = "npm install --no-audit --no-fund --ignore-scripts --prefix ."
-            done = subprocess.run(
-                [*install.split(), f"kinesalite@{VERSION}"],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=unfinished,
-            )
-            if done.returncode:
-                raise Unavailable(f"npm install kinesalite failed: {done.stderr.strip()[-500:]}")
-            unfinished.rename(place)
+        if not cls.installed():
+            npm.fetch("kinesalite", VERSION)
 
     @classmethod
     def installed(cls) -> bool:
-        return shutil.which("node") is not None and _library().exists()
+        return npm.here() and _library().exists()
 
     @property
     def url(self) -> str:
@@ -82,9 +59,5 @@ class Kinesalite(Service):
         )
 
 
-def _place() -> Path:
-    return cache_directory() / f"kinesalite-{VERSION}"
-
-
 def _library() -> Path:
-    return _place() / "node_modules" / "kinesalite"
+    return npm.place("kinesalite", VERSION) / "node_modules" / "kinesalite"
