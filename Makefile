@@ -9,7 +9,7 @@ export WINDSOCK_REQUIRE_ALL := 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports unit contract live services services-stop verify soak bench pages lock format clean
+.PHONY: help demo test check lint types imports unit contract live services services-stop verify soak hunt bench pages lock format clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ verify: .venv/.ready  ## play every reference Dag on a real Airflow (ARGS="117_0
 
 soak: .venv/.ready  ## the long kill test (ARGS="--minutes 10")
 	PYTHONPATH=tests $(BIN)/python -m live.soak $(ARGS)
+
+hunt: .venv/.ready  ## look for examples that break a property: new ones each time, many more than `make test`
+	HYPOTHESIS_PROFILE=default WINDSOCK_LIVES=10 $(BIN)/pytest -q -n 2 tests/property $(ARGS)
 
 bench: .venv/.ready  ## Windsock beside stock Airflow and the raw insert loop (ARGS="--quick")
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -20,7 +20,7 @@ import psutil
 from report import Finding, number, progress
 
 from windsock.events import Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.rules.source import CorrelateConfig, CorrelateSource
 from windsock.sources import source_key

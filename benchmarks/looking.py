@@ -23,7 +23,7 @@ from report import Finding, number, progress
 from shaping import SHAPED
 
 from windsock.explain import explain_event
-from windsock.log.base import Scan
+from windsock.log.records import Scan
 from windsock.log.sqlite import SqliteLog
 from windsock.pipeline import Pipeline
 from windsock.runner import writes_for

@@ -1,4 +1,4 @@
-"""What all tests share: one PostgreSQL per session, and an account of what did not run."""
+"""What all tests share: one PostgreSQL per session, examples that repeat, an account of what did not run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from windsock.testing.postgres import PostgresServer, Unavailable
+
+# A test passes or fails by the code alone; `make hunt` is what looks for examples that nobody has seen yet.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windsock.log.base import Kept
+from windsock.log.records import Kept
 
 __all__ = ["STEP", "WaterMarks"]
 

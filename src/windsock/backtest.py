@@ -1,7 +1,7 @@
 """What a watcher's past would have become under a definition: verdicts, duplicates, batches and runs.
 
 The past of a watcher is what the log still has of it: its stored events, the filtered events and duplicates
-that it remembers (see :data:`windsock.log.base.REMEMBERED`), and dead letters that never became events. A
+that it remembers (see :data:`windsock.log.records.REMEMBERED`), and dead letters that never became events. A
 stored event is as the pipeline left it: unwrapped, transformed and of the newest version, so those steps are
 left out for it, and conditions are evaluated on what they made.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from windsock.events import Event, InvalidEvent
 from windsock.log import Log
-from windsock.log.base import REMEMBERED, Scan
+from windsock.log.records import REMEMBERED, Scan
 from windsock.pipeline import Outcome as Processed
 from windsock.pipeline import Pipeline
 from windsock.pipeline.expressions import compile_condition

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 import uuid
@@ -21,6 +22,8 @@ from windsock.events import Event, InvalidEvent, WindsockError
 from windsock.log import Log
 from windsock.log.archive import Archive, ArchivedEvent, Receipt
 from windsock.pipeline.expressions import Evaluate, compile_text
+from windsock.rules.tide import ReadsLog
+from windsock.sources import source_class, source_key
 
 __all__ = ["erase"]
 
@@ -39,8 +42,9 @@ def erase(
 
     Events go, whoever still needs them, and with them what Dags have of them, what waits for its turn, dead
     letters, verdicts, what rules remember, snapshots and rows of read models; archive files are written anew
-    without them. Dedup hashes stay, so that the source cannot bring the events back. May be asked again: it
-    deletes what is left. A dry run counts, and keeps no receipt.
+    without them. Correlations that run begin anew with what is left. Dedup hashes stay, so that the source
+    cannot bring the events back. May be asked again: it deletes what is left. A dry run counts, and keeps no
+    receipt.
     """
     if watcher is not None and log.watcher(watcher) is None:
         raise WindsockError(f"watcher {watcher!r} is not registered in the log: see windsock retention")
@@ -66,7 +70,13 @@ def erase(
         letters, unread = _matching(log, "letters", key, watcher)
         verdicts, _ = _matching(log, "verdicts", key, watcher)
         found = log.erase(
-            key, watcher=watcher, letters=letters, verdicts=verdicts, subjects=subjects, dry_run=dry_run
+            key,
+            watcher=watcher,
+            letters=letters,
+            verdicts=verdicts,
+            subjects=subjects,
+            readers=_readers(log),
+            dry_run=dry_run,
         )
         deleted.update(found)
         return msgspec.structs.replace(receipt, deleted=dict(deleted), unread=tuple(unread))
@@ -83,6 +93,16 @@ def erase(
     receipt = msgspec.structs.replace(from_log(), files=files, finished_at=clock())
     log.put_receipt(receipt)
     return receipt
+
+
+def _readers(log: Log) -> set[str]:
+    """The sources that read the log itself, and may have something of a key in mind."""
+    found = set()
+    for spec in log.watchers():
+        with contextlib.suppress(WindsockError):  # a kind that is not installed here
+            if issubclass(source_class(spec.kind), ReadsLog):
+                found.add(source_key(spec.kind, spec.options))
+    return found
 
 
 def _matching(

@@ -8,24 +8,25 @@
     explain_dag(log, "fulfil", at=time.time() - 3600)
 
 Everything is read from the log. What was filtered or a duplicate is known for the newest events of each
-watcher (see :data:`windsock.log.base.REMEMBERED`); what is older is only counted.
+watcher (see :data:`windsock.log.records.REMEMBERED`); what is older is only counted.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from windsock.events import Event
 from windsock.log import Log
-from windsock.log.base import (
+from windsock.log.records import (
     ClaimRecord,
     DeadRecord,
     EventTrace,
     HeldEvent,
+    NextRetry,
     PlaceTrace,
     Scan,
     State,
@@ -99,10 +100,11 @@ class DagExplanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain_event(log: Log, event_id: str, *, watcher: str | None = None) -> EventExplanation:
     """Each stage's verdict on an event, at every watcher that saw it."""
     letters = log.dead_letters(event_id=event_id, watcher=watcher, state=None, limit=1000)
-    ways = [_stored(log, trace, letters) for trace in log.trace(event_id, watcher=watcher)]
+    retries = log.next_retries([letter.id for letter in letters if letter.state == "dead"])
+    ways = [_stored(log, trace, letters, retries) for trace in log.trace(event_id, watcher=watcher)]
     ways += [_not_stored(log, record) for record in log.verdicts(event_id=event_id, watcher=watcher)]
     ways += [_held(record) for record in log.held(event_id=event_id, watcher=watcher)]
-    ways += [_set_aside(letter) for letter in letters if letter.seq is None]
+    ways += [_set_aside(letter, retries) for letter in letters if letter.seq is None]
     return EventExplanation(event_id=event_id, ways=ways)
 
 
@@ -164,8 +166,11 @@ def _conclusion(places: Sequence[Subscription], runs: Sequence[ClaimRecord], arr
     return "events arrived and were taken by runs at another time"
 
 
-def _stored(log: Log, trace: EventTrace, letters: list[DeadRecord]) -> Way:
+def _stored(
+    log: Log, trace: EventTrace, letters: Sequence[DeadRecord], retries: Mapping[int, NextRetry]
+) -> Way:
     event = trace.event
+    letters = [letter for letter in letters if letter.seq == event.seq]
     steps = [
         Step(stage="source", verdict="received", detail=f"by {trace.source}", at=trace.received_at),
         Step(stage="log", verdict="stored", detail=f"at {event.seq}{_keyed(event)}", at=trace.received_at),
@@ -187,11 +192,10 @@ def _stored(log: Log, trace: EventTrace, letters: list[DeadRecord]) -> Way:
                 at=place.settled_at or place.claimed_at,
             )
         )
-        nexts.append(f"{place.dag_id}: {_next(place, trace)}")
+        own = [letter for letter in letters if letter.dag_id == place.dag_id]
+        nexts.append(f"{place.dag_id}: {_next(place, own, retries)}")
     steps += [
-        Step(stage="dead", verdict=letter.state, detail=_letter(letter), at=letter.at)
-        for letter in letters
-        if letter.seq == event.seq
+        Step(stage="dead", verdict=letter.state, detail=_letter(letter), at=letter.at) for letter in letters
     ]
     for correlation, wait in waiting_for(log, trace.watcher, event).items():
         steps.append(Step(stage="correlate", verdict=correlation, detail=wait))
@@ -214,12 +218,13 @@ def _place(place: PlaceTrace) -> str:
     return ", ".join(parts)
 
 
-def _next(place: PlaceTrace, trace: EventTrace) -> str:
-    """What will happen to the event at a Dag, or what to do."""
+def _next(place: PlaceTrace, letters: Sequence[DeadRecord], retries: Mapping[int, NextRetry]) -> str:
+    """What will happen to the event at a Dag that set it aside with these letters, or what to do."""
     if place.state is State.DONE:
         return "nothing, its run succeeded" if place.run_id else "nothing, the Dag's place was moved past it"
     if place.state is State.DEAD:
-        return "nothing by itself; `windsock dlq redrive` gives it back"
+        left = [_way_back(letter, retries.get(letter.id)) for letter in letters if letter.state == "dead"]
+        return left[0] if left else "nothing, its letter is closed"
     if not place.active:
         return "nothing, the Dag is gone"
     if place.state is State.CLAIMED:
@@ -274,10 +279,20 @@ def _held(record: HeldEvent) -> Way:
     )
 
 
-def _set_aside(letter: DeadRecord) -> Way:
+def _set_aside(letter: DeadRecord, retries: Mapping[int, NextRetry]) -> Way:
     step = Step(stage=letter.stage, verdict=letter.state, detail=_letter(letter), at=letter.at)
-    then = f"`windsock dlq redrive {letter.id}` after a fix" if letter.state == "dead" else "nothing"
+    then = _way_back(letter, retries.get(letter.id)) if letter.state == "dead" else "nothing"
     return Way(watcher=letter.watcher, asset=None, steps=[step], next=then)
+
+
+def _way_back(letter: DeadRecord, retry: NextRetry | None) -> str:
+    """How an open letter's event goes on: by its watcher's ``retry``, or by hand."""
+    by_hand = f"`windsock dlq redrive {letter.id}`"
+    if retry is None:
+        return f"nothing by itself; {by_hand} after a fix"
+    when = f"at {_clock(retry.at)}" if retry.at > time.time() else "with the next look"
+    attempts = "attempt" if retry.left == 1 else "attempts"
+    return f"it is retried {when}, {retry.left} {attempts} left; {by_hand} does so at once"
 
 
 def _letter(letter: DeadRecord) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from windsock.backtest import Backtest, Outcome, in_parts, past
 from windsock.log import Log
-from windsock.log.base import REMEMBERED
+from windsock.log.records import REMEMBERED
 from windsock.spec import WatcherSpec
 
 __all__ = ["Forecast", "forecast"]

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, ref
 
 from windsock.events import LeaseLost, WindsockError
-from windsock.log.base import Beat, Kept, Log
+from windsock.log.base import Log
+from windsock.log.records import Beat, Kept
 
 __all__ = ["Pulse"]
 

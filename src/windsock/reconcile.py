@@ -19,7 +19,7 @@ import msgspec
 
 from windsock.events import WindsockError
 from windsock.log import Log
-from windsock.log.base import Gap, WatcherHealth
+from windsock.log.records import Gap, WatcherHealth
 
 __all__ = ["Finding", "Report", "RunStates", "reconcile"]
 
@@ -72,9 +72,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 _GAPS: dict[str, tuple[str, str, str]] = {
     "logged": (
-        "has {count} events, the newest at {first}, and its counters say less",
+        "has had {count} events, the newest here is at {first}, and its counters say less",
         "health and the position of new Dags are wrong",
-        "counts what is stored",
+        "counts what is stored, archived, purged and erased",
+    ),
+    "missing": (
+        "has logged {first} events, and {count} of them are neither stored, archived, purged nor erased",
+        "they are lost: no Dag and no replay will get them; a backup or the source may still have them",
+        "writes them off, so that the next loss is seen",
     ),
     "open_batch": (
         "has events behind its last batch ({first}) that its open batch, of {count}, does not count",

@@ -20,7 +20,7 @@ from windsock.archive import archived
 from windsock.events import Event, InvalidEvent, WindsockError, parse_json
 from windsock.log import Log
 from windsock.log.archive import Archive, ArchivedEvent, ArchiveFile
-from windsock.log.base import DeadRecord, Replay, Scan, StoredEvent
+from windsock.log.records import DeadRecord, Replay, Scan, StoredEvent
 from windsock.messages import Message, MessageOptions, event_of
 from windsock.pipeline import Pipeline
 from windsock.pipeline.expressions import compile_condition
@@ -45,6 +45,8 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     """Letters that the watcher does not want any more; they are closed."""
     failed: dict[int, str] = {}
     """Letter → why it still cannot go on; it stays as it was."""
+    missing: list[int] = []
+    """Ids of no open letter: unknown, or redriven or discarded before."""
 
 
 Repair = Callable[[DeadRecord], Event | bytes | None]
@@ -58,11 +60,11 @@ def redrive(log: Log, ids: Sequence[int], *, repair: Repair | None = None) -> Re
     ``repair`` and goes through the watcher's pipeline as it is declared now; if it fails again, it stays
     where it is.
     """
-    others = log.redrive(ids)
-    count: Counter[str] = Counter(delivered=len(set(ids)) - len(others))
+    revived = log.redrive(ids)
+    count: Counter[str] = Counter(delivered=revived.delivered)
     failed: dict[int, str] = {}
     pipelines: dict[str, Pipeline] = {}
-    for letter in others:
+    for letter in revived.others:
         try:
             if letter.watcher not in pipelines:
                 pipelines[letter.watcher] = Pipeline.compile(_spec(log, letter.watcher))
@@ -75,7 +77,7 @@ def redrive(log: Log, ids: Sequence[int], *, repair: Repair | None = None) -> Re
         else:
             log.append([msgspec.structs.replace(write, redriven=[letter.id])])
             count["appended" if write.events else "filtered"] += 1
-    return Redriven(failed=failed, **count)
+    return Redriven(failed=failed, missing=revived.missing, **count)
 
 
 def retry_letters(log: Log) -> Redriven:

@@ -28,7 +28,8 @@ from typing import Any
 from windsock.backpressure import WaterMarks
 from windsock.connections import Connections
 from windsock.events import Category, DeadLetter, Event, LeaseLost, Verdict, WindsockError
-from windsock.log.base import Beat, Lease, Log, Write
+from windsock.log.base import Log
+from windsock.log.records import Beat, Lease, Write
 from windsock.pipeline import Pipeline
 from windsock.pipeline.route import share
 from windsock.pulse import Pulse
@@ -145,12 +146,7 @@ class Runner:
             ]
             while True:
                 deliveries = await self._next(inbox, tasks)
-                writes = await asyncio.to_thread(self._writes, deliveries)
-                cursor = next((d.cursor for d in reversed(deliveries) if d.cursor is not None), None)
-                state = {key: known for delivery in deliveries for key, known in delivery.state.items()}
-                await self._call(
-                    self.log.append, writes, source=self.source, cursor=cursor, state=state, lease=lease
-                )
+                await self._call(self._append, deliveries, lease)
                 self.on_append()
                 for delivery in deliveries:
                     await delivery.ack()
@@ -225,6 +221,13 @@ class Runner:
             raise WindsockError(
                 f"no watcher is registered on source {self.source!r}: what is read would be lost"
             )
+
+    def _append(self, deliveries: Sequence[Delivery], lease: Lease) -> None:
+        """Store what the pipelines make of the deliveries and the position after them, in one transaction."""
+        writes = self._writes(deliveries)
+        cursor = next((d.cursor for d in reversed(deliveries) if d.cursor is not None), None)
+        state = {key: known for delivery in deliveries for key, known in delivery.state.items()}
+        self.log.append(writes, source=self.source, cursor=cursor, state=state, lease=lease)
 
     def _writes(self, deliveries: Sequence[Delivery]) -> list[Write]:
         events = [event for delivery in deliveries for event in delivery.events]

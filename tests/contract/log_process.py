@@ -12,7 +12,7 @@ import sys
 from windsock.archive import ParquetArchive
 from windsock.events import Event, dedup_hash
 from windsock.log import Log, open_log, retention
-from windsock.log.base import Write
+from windsock.log.records import Write
 
 SOURCE = "memory://processes"
 

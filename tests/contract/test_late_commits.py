@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from windsock.events import Event
-from windsock.log.base import Write
 from windsock.log.postgres import PostgresLog
+from windsock.log.records import Write
 from windsock.log.transaction import known
 from windsock.sourcing import Projection, state
 from windsock.spec import WatcherSpec

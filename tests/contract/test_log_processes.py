@@ -18,7 +18,7 @@ import pytest
 from windsock.archive import ParquetArchive, archived
 from windsock.events import Event
 from windsock.log import Log, open_log
-from windsock.log.base import EventQuery, Scan, State, Write
+from windsock.log.records import EventQuery, Scan, State, Write
 from windsock.spec import Retention, WatcherSpec
 
 PROGRAM = Path(__file__).with_name("log_process.py")

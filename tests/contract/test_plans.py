@@ -12,8 +12,9 @@ import pytest
 
 from windsock.events import Category, DeadLetter, Event, Verdict
 from windsock.explain import explain_event
-from windsock.log.base import Log, Scan, Write
+from windsock.log.base import Log
 from windsock.log.postgres import PostgresLog, _PostgresTransaction
+from windsock.log.records import EventQuery, Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 from windsock.testing.postgres import PostgresServer
@@ -84,6 +85,33 @@ def test_sqlite(sqlite: SqliteLog) -> None:
             )
         if "FROM events e JOIN watchers w" in statement and "LIMIT" in statement:
             assert not [step for step in steps if "TEMP B-TREE" in step], (statement, steps)
+
+
+def steps_of(log: SqliteLog, query: EventQuery) -> int:
+    """How many steps of SQLite's machine it takes to list events, in hundreds."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    log._db.set_progress_handler(step, 100)
+    assert log.events(query)
+    log._db.set_progress_handler(None, 0)
+    return count
+
+
+def test_an_old_event_is_listed_as_fast_as_a_new_one(tmp_path: Path) -> None:
+    """The batch of an event is found without walking through the batches that came after it."""
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        log.register(WatcherSpec(name="a", kind="memory"), source="a")
+        for n in range(1000):
+            log.append([Write(watcher="a", events=[event(n)])])
+        assert log.totals()["batches"] == 1000
+        new, old = (steps_of(log, EventQuery(id=f"event-{n}")) for n in (999, 0))
+        assert old <= new + 2
+        assert steps_of(log, EventQuery(before=101)) <= steps_of(log, EventQuery()) + 2
 
 
 def test_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from windsock.events import Event
 from windsock.log import Log, open_log
-from windsock.log.base import Scan, Write
+from windsock.log.records import Scan, Write
 from windsock.sources import source_key
 from windsock.spec import WatcherSpec
 

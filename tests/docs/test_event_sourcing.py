@@ -9,7 +9,7 @@ import pytest
 
 from docs.pages import ROOT, blocks
 from windsock.events import Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.sourcing import IllegalTransition, state
 from windsock.spec import WatcherSpec

@@ -18,7 +18,7 @@ import psycopg
 
 from live.field import Field
 from windsock.log import LogUnavailable
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 from windsock.testing.airflow_api import ApiError
 
 DAGS = ("chaos_hooks", "chaos_files")

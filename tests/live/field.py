@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,12 +74,26 @@ class Field:
         """How often successful runs had each value."""
         return Counter(self.had(dag_id))
 
+    def batches(self, dag_id: str) -> list[list[Any]]:
+        """What each successful run of the Dag wrote down, in the order in which they began."""
+        runs = {run.run_id: run for run in self.stack.api.runs(dag_id) if run.state == "success"}
+        notes = [note for note in self.notes(dag_id) if note["values"] and note["run_id"] in runs]
+        notes.sort(key=lambda note: str(runs[note["run_id"]].start_date))
+        return [note["values"] for note in notes]
+
+    def windsock(self, *arguments: str) -> tuple[int, Any]:
+        """Exit code and JSON of a command that finds the log in this Airflow's configuration."""
+        command = [sys.executable, "-m", "windsock.cli", *arguments]
+        result = subprocess.run(command, env=self.stack.env, capture_output=True, text=True, timeout=120)
+        assert result.stdout, result.stderr
+        return result.returncode, json.loads(result.stdout)
+
     def settled(self, dag_id: str) -> Callable[[], bool]:
         """A question for ``stack.wait_for``: has the Dag nothing left to do?"""
 
         def ask() -> bool:
-            (place,) = self.log.subscriptions(dag_id=dag_id)
-            return place.pending == 0 and place.claimed == 0
+            places = self.log.subscriptions(dag_id=dag_id)
+            return bool(places) and not any(place.pending or place.claimed for place in places)
 
         return ask
 

@@ -12,12 +12,10 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from live.field import Field
-from windsock.cli import app
 from windsock.gateway.auth import sign
-from windsock.log.base import DeadRecord
+from windsock.log.records import DeadRecord
 
 pytestmark = pytest.mark.live
 
@@ -46,14 +44,6 @@ def closed(field: Field, watcher: str) -> list[DeadRecord]:
 def count_letters(field: Field, watcher: str, count: int) -> Callable[[], bool]:
     """A question for ``stack.wait_for``: are so many letters of the watcher open?"""
     return lambda: len(field.log.dead_letters(watcher=watcher)) == count
-
-
-def windsock(field: Field, *arguments: str) -> Any:
-    """What a command of ``windsock`` answers on the field's log."""
-    url = field.postgres.url("live_windsock")
-    result = CliRunner().invoke(app, [*arguments, "--log", url, "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def test_transient_is_retried_and_succeeds(letters: Field) -> None:
@@ -97,7 +87,8 @@ def test_a_mended_dag_gets_the_redriven_events_under_their_ids(letters: Field) -
     """`windsock dlq redrive` gives them back to the mended Dag, each once and as itself."""
     wanted = {letter.event_id for letter in letters.log.dead_letters(watcher="letters_strict")}
     (letters.folder / "letters_fixed").touch()
-    assert windsock(letters, "dlq", "redrive", "--watcher", "letters_strict")["delivered"] == 2
+    code, redriven = letters.windsock("dlq", "redrive", "--watcher", "letters_strict")
+    assert (code, redriven["delivered"]) == (0, 2)
     odd = [11, 12]
 
     def had() -> dict[str, int]:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 from windsock.log.sqlite import SqliteLog
 from windsock.testing.processes import free_port
 

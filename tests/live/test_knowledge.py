@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from typing import Any
-
 import httpx
 import pytest
 
@@ -31,14 +26,6 @@ def {name}():
 """
 
 
-def windsock(field: Field, *arguments: str) -> tuple[int, Any]:
-    """Exit code and JSON of a command that finds the log in Airflow's own configuration."""
-    command = [sys.executable, "-m", "windsock.cli", *arguments, "--json"]
-    result = subprocess.run(command, env=field.stack.env, capture_output=True, text=True, timeout=120)
-    assert result.stdout, result.stderr
-    return result.returncode, json.loads(result.stdout)
-
-
 def test_it_is_told_over_http_and_everything_agrees(field: Field) -> None:
     """An event is explained to who may read; a late Dag begins where its tag says; no gap is left."""
     (field.dags / "asks.py").write_text(LATER.format(name="asks", tags=""))
@@ -58,6 +45,6 @@ def test_it_is_told_over_http_and_everything_agrees(field: Field) -> None:
     field.stack.wait_for(field.settled("late"), 120, "the old event to reach it")
     assert [run.state for run in field.stack.api.runs("late")] == ["success"]
 
-    code, found = windsock(field, "reconcile", "--grace", "2min")
+    code, found = field.windsock("reconcile", "--grace", "2min")
     assert (code, found["report"]["findings"]) == (0, []), found
     assert "unsettled runs" in found["report"]["compared"]

@@ -29,7 +29,7 @@ PATIENCE = 180.0
 GIVEN = re.compile(r"\.venv\b|^pip install ")
 """Commands that the environment of this test stands for."""
 
-LOOKS = re.compile(r"^windsock (status|events|dead-letters)\b")
+LOOKS = re.compile(r"^windsock (status|events|dlq list)\b")
 """Commands that a reader repeats until they show what the page shows."""
 
 ANY = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windsock.events import Event
-from windsock.log.base import Appended, Lease, State
+from windsock.log.records import Appended, Lease, State
 from windsock.spec import WatcherSpec
 
 REMIND_AFTER, MAX_DELAY = 30.0, 3600.0

@@ -8,6 +8,7 @@ transaction: then nothing must have changed.
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -29,8 +30,9 @@ from hypothesis.stateful import (
 from property.log_model import LogModel, Place
 from windsock.events import Event, LeaseLost, dedup_hash
 from windsock.log import LogUnavailable
-from windsock.log.base import EventQuery, EventRecord, Lease, Log, State, Write
+from windsock.log.base import Log
 from windsock.log.postgres import PostgresLog
+from windsock.log.records import EventQuery, EventRecord, Lease, State, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import Batching, WatcherSpec
 from windsock.testing.clock import VirtualClock
@@ -455,7 +457,7 @@ def live(machine: Callable[[], LogMachine], *, lives: int, steps: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=lives,
+            max_examples=lives * int(os.environ.get("WINDSOCK_LIVES", "1")),
             stateful_step_count=steps,
             deadline=None,
             print_blob=True,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windsock.events import Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.sourcing import IllegalTransition, Projection, Saga, SagaContext, StateMachine, Step, Transition
 from windsock.sourcing import state as folded

@@ -10,7 +10,7 @@ import pytest
 
 from windsock.backpressure import WaterMarks
 from windsock.events import Event
-from windsock.log.base import Kept, Lease, WatcherHealth
+from windsock.log.records import Kept, Lease, WatcherHealth
 from windsock.log.sqlite import SqliteLog
 from windsock.runner import Runner, RunnerSettings
 from windsock.sources.memory import channel

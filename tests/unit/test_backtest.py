@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from windsock.backtest import Backtest, Batches, Form, Moment, Outcome
 from windsock.events import Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import Batching, WatcherSpec
 from windsock.testing.clock import VirtualClock

@@ -11,7 +11,7 @@ import pytest
 from windsock.diff import WatcherDiff, diff
 from windsock.events import Event
 from windsock.forecast import forecast
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.pipeline import Pipeline
 from windsock.runner import writes_for

@@ -11,7 +11,7 @@ import pytest
 from windsock.archive import ParquetArchive, archived
 from windsock.erasure import erase
 from windsock.events import Category, DeadLetter, Event, Verdict, WindsockError
-from windsock.log.base import Scan, Write
+from windsock.log.records import Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import Retention, WatcherSpec
 from windsock.testing.clock import VirtualClock

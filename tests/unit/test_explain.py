@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from unit.rules.desk import Desk
 from windsock.events import Category, DeadLetter, Event
 from windsock.explain import Way, explain_dag, explain_event
-from windsock.log.base import Scan, Write
+from windsock.log.records import Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.pipeline import Pipeline
 from windsock.runner import writes_for
-from windsock.spec import Ordering, WatcherSpec
+from windsock.spec import Ordering, Retry, WatcherSpec
 from windsock.testing.clock import VirtualClock
 
 SPEC = WatcherSpec(
@@ -111,10 +114,31 @@ def test_a_dead_event_names_its_letter(log: SqliteLog) -> None:
     found = way(log, "a")
     assert said(found)[-2:] == ["Dag: dead", "dead: dead"]
     assert "poison: it broke" in found.steps[-1].detail
-    assert "dlq redrive" in found.next
-    letter = DeadLetter(stage="validate", category=Category.INVALID, reason="no id", body=b"", event_id="x")
-    log.append([Write(watcher="orders", events=[], dead=[letter])])
+    [letter] = log.dead_letters()
+    assert found.next == f"fulfil: nothing by itself; `windsock dlq redrive {letter.id}` after a fix"
+    log.discard([letter.id])
+    assert way(log, "a").next == "fulfil: nothing, its letter is closed"
+    invalid = DeadLetter(stage="validate", category=Category.INVALID, reason="no id", body=b"", event_id="x")
+    log.append([Write(watcher="orders", events=[], dead=[invalid])])
     assert said(way(log, "x")) == ["validate: dead"]
+
+
+def test_a_dead_event_that_is_retried_says_when(log: SqliteLog, clock: VirtualClock) -> None:
+    """Time and attempts left, of an event that died at a Dag and of one that never became an event."""
+    retry = {"poison": Retry(attempts=2, delay=60.0, jitter=0.0), "invalid": Retry(attempts=1, delay=60.0)}
+    log.register(msgspec.structs.replace(SPEC, retry=retry), source="memory:orders")
+    clock.now = time.time() + 86400
+    send(log, "a")
+    log.claim(["orders"], "fulfil", "run-1")
+    log.settle("fulfil", "run-1", ok=False)
+    [letter] = log.dead_letters()
+    when = dt.datetime.fromtimestamp(clock() + 60, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    by_hand = f"`windsock dlq redrive {letter.id}` does so at once"
+    assert way(log, "a").next == f"fulfil: it is retried at {when}, 2 attempts left; {by_hand}"
+    clock.now = time.time() - 3600
+    invalid = DeadLetter(stage="validate", category=Category.INVALID, reason="no id", body=b"", event_id="x")
+    log.append([Write(watcher="orders", events=[], dead=[invalid])])
+    assert way(log, "x").next.startswith("it is retried with the next look, 1 attempt left")
 
 
 def test_a_held_event_names_the_number_it_waits_for(log: SqliteLog) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from windsock.events import Event
-from windsock.log.base import EventQuery, State, Write
+from windsock.log.records import EventQuery, State, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.reconcile import _GAPS, Report, reconcile
 from windsock.spec import WatcherSpec
@@ -127,6 +127,22 @@ def test_a_gap_in_the_log_is_told_and_repaired(log: SqliteLog, clock: VirtualClo
     repaired = compare(log, clock, repair=True)
     assert repaired.clean
     assert repaired.lines()[0].startswith("repaired: Dag fulfil of orders")
+
+
+def test_a_lost_event_is_told_and_a_purged_one_is_not(log: SqliteLog, clock: VirtualClock) -> None:
+    """Of what was logged everything is accounted for: the finding is about the row that nobody deleted."""
+    log.settle("fulfil", "r1", ok=True)
+    clock.advance(200)
+    log.purge(before=clock())
+    report = compare(log, clock, r1="success")
+    assert report.clean
+    assert "1 events, 0 archived, 1 purged, 0 erased" in report.lines()[-1]
+    with log._transaction() as tx:
+        tx.rows("DELETE FROM events WHERE id = 'b' RETURNING seq")
+    [finding] = compare(log, clock, r1="success").findings
+    assert (finding.kind, finding.where) == ("missing", "orders")
+    assert "has logged 2 events, and 1 of them" in finding.what
+    assert compare(log, clock, repair=True, r1="success").clean
 
 
 def test_what_cannot_be_repaired_stays(log: SqliteLog, clock: VirtualClock) -> None:

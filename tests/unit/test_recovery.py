@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windsock.events import Event
-from windsock.log.base import DeadRecord, Scan, Write
+from windsock.log.records import DeadRecord, Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.messages import unreadable
 from windsock.pipeline import Pipeline
@@ -91,8 +91,18 @@ def test_letters_of_runs_return_to_their_dag(log: SqliteLog) -> None:
     send(log, order("a", id=1))
     log.claim(["orders"], "fulfil", "one")
     log.settle("fulfil", "one", ok=False)
-    assert redrive(log, [letter.id for letter in log.dead_letters()]).delivered == 1
+    ids = [letter.id for letter in log.dead_letters()]
+    assert redrive(log, ids) == Redriven(delivered=1)
     assert taken(log, "two") == ["a"]
+    assert redrive(log, [*ids, 999]) == Redriven(missing=[*ids, 999])
+
+
+def test_more_letters_than_a_statement_can_name(log: SqliteLog) -> None:
+    """Letters are looked up a page at a time, so any number of them can be redriven at once."""
+    send(log, *(order(str(number), no="id") for number in range(2500)))
+    log.register(WatcherSpec(name="orders", kind="memory", where="has(data.id)"), source="memory:orders")
+    ids = [letter.id for letter in log.dead_letters(limit=10_000)]
+    assert (redrive(log, ids).filtered, log.dead_letters()) == (2500, [])
 
 
 def mend(letter: DeadRecord) -> Event | bytes | None:

@@ -10,7 +10,7 @@ import pytest
 
 from windsock.events import Category, DeadLetter, Event, SourceError
 from windsock.log import Log, LogUnavailable
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 from windsock.log.sqlite import SqliteLog
 from windsock.pipeline import Pipeline
 from windsock.runner import Runner, RunnerSettings, writes_for

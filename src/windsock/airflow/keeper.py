@@ -31,7 +31,7 @@ from windsock.airflow.runs import run_states
 from windsock.archive import ParquetArchive
 from windsock.events import LeaseLost, WindsockError
 from windsock.log import Log
-from windsock.log.base import Lease
+from windsock.log.records import Lease
 from windsock.rules import feeders
 from windsock.rules.contract import unheard
 from windsock.sources import source_key

@@ -29,7 +29,7 @@ from windsock.airflow import settings
 from windsock.airflow.connections import airflow_connection
 from windsock.events import WindsockError
 from windsock.log import Log
-from windsock.log.base import Announcement
+from windsock.log.records import Announcement
 from windsock.runner import Runner, RunnerSettings
 from windsock.sources import source_key
 from windsock.spec import WatcherSpec

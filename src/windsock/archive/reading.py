@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from windsock.log import Log
 from windsock.log.archive import Archive, ArchivedEvent, ArchiveError, ArchiveFile
-from windsock.log.base import Scan
+from windsock.log.records import Scan
 
 __all__ = ["archived", "archived_files", "read_file"]
 

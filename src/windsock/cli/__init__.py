@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from windsock.cli.audit import audit
-from windsock.cli.dead_letters import dead_letters
 from windsock.cli.demo.command import demo
 from windsock.cli.diff import diff
 from windsock.cli.dlq import dlq
@@ -66,7 +65,6 @@ app.command()(demo)
 app.command()(status)
 app.command()(events)
 app.command()(explain)
-app.command("dead-letters")(dead_letters)
 app.add_typer(dlq, name="dlq")
 app.command()(replay)
 app.command()(reconcile)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from windsock.cli.dead_letters import as_plain, dead_letters
 from windsock.cli.reading import LogOption, moment, reading
-from windsock.cli.terminal import AsJson, fail, plain_errors, print_json, wants_json
+from windsock.cli.terminal import (
+    AsJson,
+    clock,
+    fail,
+    iso,
+    plain_errors,
+    print_json,
+    print_table,
+    short_run,
+    wants_json,
+    warn,
+)
 from windsock.log import Log
-from windsock.log.base import DeadRecord
+from windsock.log.records import DeadRecord
 
 __all__ = ["dlq"]
 
 dlq = typer.Typer(help="Dead letters, and the way back.", no_args_is_help=True)
-dlq.command("list")(dead_letters)
 
 Ids = Annotated[list[int] | None, typer.Argument(help="The letters' ids.", show_default=False)]
 Watcher = Annotated[str | None, typer.Option(help="Only those of this watcher.")]
@@ -28,6 +38,63 @@ CategoryOption = Annotated[
 Text = Annotated[str | None, typer.Option(help="Only those with this text in reason or error.")]
 Since = Annotated[str | None, typer.Option(help="Only those since: '2h' ago, or an ISO time.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+@dlq.command("list")
+def list_letters(
+    watcher: Watcher = None,
+    dag: Dag = None,
+    category: CategoryOption = None,
+    text: Text = None,
+    closed: Annotated[bool, typer.Option(help="Also those that were redriven or discarded.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    log: LogOption = None,
+    as_json: AsJson = None,
+) -> None:
+    """List the dead letters, newest first: events that could not go on, each with the reason.
+
+    An event is set aside when it is invalid (it could not be read, a step
+    refused it, or a Dag raised Invalid), transient (a Dag raised Transient too
+    often), poison (every run that had it failed) or rejected (a Dag called
+    dead_letter).
+
+    \b
+    Examples:
+      windsock dlq list
+      windsock dlq list --watcher payments --limit 10
+      windsock dlq list --json | jq '.[] | {reason, body}'
+    """
+    with plain_errors(), reading(log) as (opened, url):
+        letters = opened.dead_letters(
+            watcher=watcher,
+            dag_id=dag,
+            category=category,
+            text=text,
+            state=None if closed else "dead",
+            limit=limit,
+        )
+    if wants_json(as_json):
+        print_json([_as_plain(letter) for letter in letters])
+        return
+    print_table(
+        ("# id", "at", "watcher", "stage", "category", "reason", "Dag", "run", "# tries"),
+        [
+            (
+                letter.id,
+                clock(letter.at),
+                letter.watcher,
+                letter.stage,
+                letter.category,
+                _in_a_line(letter),
+                letter.dag_id,
+                short_run(letter.run_id),
+                letter.attempts,
+            )
+            for letter in letters
+        ],
+        title=f"Dead letters in {url}, newest first",
+        empty=f"No dead letters in {url}.",
+    )
 
 
 @dlq.command()
@@ -47,7 +114,7 @@ def show(
         found = opened.dead_letters(ids=[letter], state=None)
     if not found:
         fail(f"there is no dead letter {letter}")
-    fields = as_plain(found[0])
+    fields = _as_plain(found[0])
     if wants_json(as_json):
         print_json(fields)
         return
@@ -89,7 +156,7 @@ def redrive(
             return
         result = give_back(opened, [letter.id for letter in letters])
     _tell(msgspec.to_builtins(result), as_json)
-    if result.failed:
+    if result.failed or (ids and not result.delivered + result.appended + result.filtered):
         raise typer.Exit(1)
 
 
@@ -138,7 +205,7 @@ def export(
     """
     with plain_errors(), reading(log) as (opened, _):
         for letter in _chosen(opened, ids, watcher, dag, category, text, since, everything=True):
-            sys.stdout.write(msgspec.json.encode(as_plain(letter)).decode() + "\n")
+            sys.stdout.write(msgspec.json.encode(_as_plain(letter)).decode() + "\n")
 
 
 def _chosen(
@@ -152,10 +219,13 @@ def _chosen(
     *,
     everything: bool = False,
 ) -> list[DeadRecord]:
-    """The open letters that the options name; without any of them, none by mistake."""
+    """The open letters that the options name; without any of them, none by mistake.
+
+    Ends the command if letters are named by their ids and none of them is open.
+    """
     if not everything and not ids and not any((watcher, dag, category, text, since)):
         fail("name letters by their ids, or choose some with --watcher, --dag, --category, --text or --since")
-    return log.dead_letters(
+    letters = log.dead_letters(
         ids=ids or None,
         watcher=watcher,
         dag_id=dag,
@@ -164,6 +234,15 @@ def _chosen(
         since=None if since is None else moment(since),
         limit=1_000_000,
     )
+    if missing := sorted(set(ids or ()) - {letter.id for letter in letters}):
+        message = (
+            f"no open dead letter {', '.join(map(str, missing))}: unknown, redriven or discarded before, or "
+            "left out by another option; see `windsock dlq list --closed`"
+        )
+        if not letters:
+            fail(message)
+        warn(message)
+    return letters
 
 
 def _tell(result: dict[str, Any], as_json: bool | None) -> None:
@@ -172,3 +251,24 @@ def _tell(result: dict[str, Any], as_json: bool | None) -> None:
         return
     for name, value in result.items():
         typer.echo(f"{name}: {value}")
+
+
+def _in_a_line(letter: DeadRecord) -> str:
+    """The reason and the last line of the error, which says what happened; `dlq show` has all of it."""
+    error = (letter.error or "").strip()
+    return f"{letter.reason}: {error.splitlines()[-1]}" if error else letter.reason
+
+
+def _as_plain(letter: DeadRecord) -> dict[str, object]:
+    """The letter with its body as JSON, else as text, else in base64 under another name."""
+    fields: dict[str, object] = msgspec.structs.asdict(letter)
+    fields |= {name: iso(getattr(letter, name)) for name in ("first_at", "at", "settled_at")}
+    try:
+        fields["body"] = msgspec.json.decode(letter.body)
+    except msgspec.DecodeError:
+        try:
+            fields["body"] = letter.body.decode()
+        except UnicodeDecodeError:
+            del fields["body"]
+            fields["body_base64"] = base64.b64encode(letter.body).decode()
+    return fields

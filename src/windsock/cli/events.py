@@ -20,7 +20,7 @@ from windsock.cli.terminal import (
     short_run,
     wants_json,
 )
-from windsock.log.base import EventQuery, EventRecord, Scan, State
+from windsock.log.records import EventQuery, EventRecord, Scan, State
 
 __all__ = ["events"]
 

@@ -9,7 +9,7 @@ import typer
 
 from windsock.cli.reading import LogOption, connections, moment, reading
 from windsock.cli.terminal import AsJson, clock, fail, plain_errors, print_json, print_table, wants_json
-from windsock.log.base import Replay, Scan
+from windsock.log.records import Replay, Scan
 
 __all__ = ["replay"]
 

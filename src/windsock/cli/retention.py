@@ -13,7 +13,7 @@ from windsock.cli.reading import LogOption, connections, reading
 from windsock.cli.terminal import AsJson, ago, clock, iso, plain_errors, print_json, print_table, wants_json
 from windsock.log import Log
 from windsock.log.archive import ArchivedEvent, ArchiveFile
-from windsock.log.base import Scan
+from windsock.log.records import Scan
 from windsock.spec import Retention, seconds
 
 __all__ = ["archive", "retention", "show_archived"]

@@ -6,7 +6,7 @@ import msgspec
 
 from windsock.cli.reading import LogOption, reading
 from windsock.cli.terminal import AsJson, ago, iso, plain_errors, print_json, print_table, wants_json
-from windsock.log.base import Subscription, WatcherHealth
+from windsock.log.records import Subscription, WatcherHealth
 
 __all__ = ["status"]
 

@@ -9,7 +9,7 @@ import typer
 
 from windsock.cli.reading import LogOption, moment, reading
 from windsock.cli.terminal import AsJson, fail, plain_errors, print_json, print_table, wants_json
-from windsock.log.base import Start
+from windsock.log.records import Start
 
 __all__ = ["subscription"]
 

@@ -39,8 +39,13 @@ def plain_errors() -> Iterator[None]:
 
 def fail(message: str, *, code: int = 2) -> NoReturn:
     """End the command with a message in one line."""
-    typer.echo(f"windsock: {' '.join(message.split())}", err=True)
+    warn(message)
     raise typer.Exit(code)
+
+
+def warn(message: str) -> None:
+    """Say something in one line where it does not get into a pipe."""
+    typer.echo(f"windsock: {' '.join(message.split())}", err=True)
 
 
 def wants_json(choice: bool | None) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import Response
 
 from windsock.gateway.intake import Intake
-from windsock.log.base import Appended, Write
+from windsock.log.records import Appended, Write
 from windsock.pipeline import Pipeline
 from windsock.runner import join_writes, writes_for
 

@@ -34,7 +34,7 @@ from windsock.gateway.door import AirflowUser
 from windsock.gateway.refusal import Refused
 from windsock.gateway.store import Store
 from windsock.log import Log
-from windsock.log.base import DeadRecord, EventQuery, EventRecord, Scan, State
+from windsock.log.records import DeadRecord, EventQuery, EventRecord, Scan, State
 from windsock.pipeline.expressions import is_function
 from windsock.recovery import preview
 from windsock.spec import SpecError

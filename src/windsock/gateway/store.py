@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from windsock.gateway.refusal import Refused
-from windsock.log.base import Appended, Log, Write
+from windsock.log.base import Log
 from windsock.log.group import GroupCommit, Overloaded
+from windsock.log.records import Appended, Write
 from windsock.spec import SpecError, WatcherSpec
 
 __all__ = ["Store"]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windsock.events import Event, Verdict
-from windsock.log.base import REMEMBERED, Appended, Lease, Remembered, Write
+from windsock.log.records import REMEMBERED, Appended, Lease, Remembered, Write
 from windsock.log.rules import put_states
 from windsock.log.sequence import Sequencer, letters_of, ordering_of
 from windsock.log.subjects import indexed

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from windsock.events import Event
 from windsock.log.arrival import Arrival
-from windsock.log.base import Gap, Write
 from windsock.log.history import History
+from windsock.log.records import Gap, Write
 from windsock.log.transaction import LogError, Row
 
 __all__ = ["Audit"]
 
 _STATEMENTS: dict[str, tuple[str, ...]] = {
     "logged": ("mend_logged",),
+    "missing": ("mend_missing",),
     "open_batch": ("mend_open_batch",),
     "overdue_batch": (),
     "not_announced": ("mend_not_announced",),

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from windsock.events import Category, Event, clean_text
-from windsock.log.base import Announcement, State
 from windsock.log.failures import Failures, fail_claim, failures_of, forget_failures
 from windsock.log.ranges import pack, unpack
+from windsock.log.records import Announcement, State
 from windsock.log.registry import Registry
 from windsock.log.transaction import ALL, MAX_DELAY, LogError, Row, Transaction, delivered
 
@@ -156,7 +156,7 @@ class Delivery(Registry, Failures):
                 bounds = {"subscription_id": place["id"], "first": first, "last": last}
                 if claim["state"] != "active":
                     tx.run("retake_range", claim_id=claim["id"], **bounds)
-                    tx.run("forget_dead_range", dag_id=place["dag_id"], run_id=run_id, first=first, last=last)
+                    tx.run("forget_dead_range", dag_id=place["dag_id"], run_id=run_id, **bounds)
                 events += [delivered(row) for row in tx.rows("claimed_range", **bounds)]
             tx.run("reopen_claim", claim_id=claim["id"])
             tx.run("mark_explicit", subscription_id=place["id"])

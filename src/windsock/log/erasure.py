@@ -10,7 +10,7 @@ import msgspec
 
 from windsock.events import Event, LeaseLost
 from windsock.log.archive import Archive, ArchivedEvent, ArchiveError, ArchiveFile, Receipt
-from windsock.log.base import Lease
+from windsock.log.records import Lease
 from windsock.log.retention import Forgetting, forget, packed
 from windsock.log.subjects import indexed
 from windsock.log.transaction import Row, check_lease
@@ -42,6 +42,7 @@ class Erasure(Forgetting):
         letters: Sequence[int] = (),
         verdicts: Sequence[int] = (),
         subjects: Collection[str] = (),
+        readers: Collection[str] = (),
         dry_run: bool = False,
     ) -> dict[str, int]:
         found: Counter[str] = Counter(letters=len(letters), verdicts=len(verdicts))
@@ -55,6 +56,8 @@ class Erasure(Forgetting):
             for row in watchers:
                 found += self._erase_watcher(row, key, seen)
             with self._transaction() as tx:
+                # First of all: an append that is under way is waited for, and what it stored goes below.
+                tx.many("end_lease", [{"name": name} for name in sorted(readers)])
                 found["letters"] += sum(tx.run("erase_letter", id=letter) for letter in letters)
                 found["verdicts"] += sum(tx.run("erase_verdict", id=verdict) for verdict in verdicts)
                 tx.run("erase_saga_steps", key=key)
@@ -76,6 +79,10 @@ class Erasure(Forgetting):
                 events = tx.rows("events_of_key", size=_BATCH, **place)
                 subjects.update(subject for one in events if (subject := Event.decode(one["body"]).subject))
                 forget(tx, row["id"], [one["seq"] for one in events])
+                # What came back is counted already: as purged, or by its file, until that is written anew.
+                erased = sum(one["restored_at"] is None for one in events)
+                if erased:
+                    tx.run("count_forgotten", watcher_id=row["id"], purged=0, erased=erased)
                 tx.run("pass_nothing", watcher_id=row["id"])
             gone["events"] += len(events)
             if len(events) < _BATCH:
@@ -133,6 +140,7 @@ class Erasure(Forgetting):
             tx.run("mark_archive", path=file.path, state="leaving")
             if new is not None:
                 tx.run("mark_archive", path=new.path, state="stored")
+            tx.run("count_forgotten", watcher_id=watcher_id, purged=0, erased=file.count - len(kept))
         archive.drop(file.path)
         with self._transaction() as tx:
             tx.run("forget_archive", path=file.path)

@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from windsock.events import WindsockError
-from windsock.log.base import Appended, Log, Write
+from windsock.log.base import Log
+from windsock.log.records import Appended, Write
 from windsock.log.transaction import LogUnavailable
 
 __all__ = ["GroupCommit", "Overloaded"]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from windsock.events import Event
-from windsock.log.base import Replay, Scan, StoredEvent
+from windsock.log.records import Replay, Scan, StoredEvent
 from windsock.log.transaction import LogError, Row, SqlPart, Transaction
 
 _PAGE = 1000

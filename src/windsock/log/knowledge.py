@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windsock.events import Event
-from windsock.log.base import EventQuery, EventRecord, State, VerdictRecord, WatcherHealth
+from windsock.log.records import EventQuery, EventRecord, State, VerdictRecord, WatcherHealth
 from windsock.log.transaction import ALL, SqlPart, event_of, like, named
 
 

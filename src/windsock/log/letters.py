@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from windsock.log.archive import ArchivedEvent, Outcome
-from windsock.log.base import DeadRecord
+from windsock.log.records import DeadRecord, NextRetry, Revived
 from windsock.log.registry import spec_of
 from windsock.log.retention import restore_event
-from windsock.log.transaction import SqlPart, Transaction, known, like
+from windsock.log.transaction import Row, SqlPart, Transaction, known, like
+from windsock.spec import Retry
+
+_PAGE = 1000
+"""How many letters are named in one statement."""
 
 
 class Letters(SqlPart):
@@ -57,23 +61,30 @@ class Letters(SqlPart):
             )
         return [DeadRecord(**{name: row[name] for name in DeadRecord.__struct_fields__}) for row in rows]
 
-    def redrive(self, ids: Sequence[int]) -> list[DeadRecord]:
+    def redrive(self, ids: Sequence[int]) -> Revived:
         now = self._clock()
+        delivered = 0
         others = []
-        letters = self.dead_letters(ids=ids, limit=max(len(ids), 1))
+        pages = [ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE)]
+        letters = [letter for page in pages for letter in self.dead_letters(ids=page, limit=_PAGE)]
+        missing = set(ids) - {letter.id for letter in letters}
         with self._transaction() as tx:
             for letter in sorted(letters, key=lambda letter: letter.id):
                 if letter.seq is None or letter.dag_id is None:
                     others.append(letter)
                     continue
+                if not tx.run("close_letter", id=letter.id, state="redriven", now=now):
+                    missing.add(letter.id)  # another process was faster
+                    continue
                 place = {"watcher": letter.watcher, "dag_id": letter.dag_id, "seq": letter.seq}
                 mark = f"redrive:{letter.id}"
-                if not tx.run("revive_entry", replay=mark, now=now, **place):
+                revived = tx.run("revive_entry", replay=mark, now=now, **place)
+                if not revived:
                     # The event itself was forgotten meanwhile; its letter still has it.
                     self._bring_back(tx, letter, now)
-                    tx.run("revive_entry", replay=mark, now=now, **place)
-                tx.run("close_letter", id=letter.id, state="redriven", now=now)
-        return others
+                    revived = tx.run("revive_entry", replay=mark, now=now, **place)
+                delivered += revived
+        return Revived(delivered=delivered, others=others, missing=sorted(missing))
 
     def discard(self, ids: Sequence[int]) -> int:
         now = self._clock()
@@ -99,8 +110,21 @@ class Letters(SqlPart):
                     now=now,
                     limit=limit,
                 )
-                if row["since"] + policy.wait(row["retries"], str(row["id"])) <= now
+                if _retry_at(policy, row) <= now
             ][:limit]
+
+    def next_retries(self, ids: Sequence[int]) -> dict[int, NextRetry]:
+        now = self._clock()
+        found = {}
+        with self._transaction(write=False) as tx:
+            for row in (row for letter in ids for row in tx.rows("letter_to_retry", id=letter)):
+                policy = spec_of(row).retry.get(row["category"])
+                if policy is None or row["retries"] >= policy.attempts:
+                    continue
+                at = _retry_at(policy, row)
+                if row["max_age"] is None or row["born"] >= max(at, now) - row["max_age"]:
+                    found[row["id"]] = NextRetry(at=at, left=policy.attempts - row["retries"])
+        return found
 
     def retried_in_vain(self, ids: Sequence[int]) -> None:
         now = self._clock()
@@ -124,3 +148,8 @@ class Letters(SqlPart):
             dags=(outcome,),
         )
         restore_event(tx, watcher["id"], stored, now)
+
+
+def _retry_at(policy: Retry, letter: Row) -> float:
+    """When a letter is redriven by itself."""
+    return float(letter["since"] + policy.wait(letter["retries"], str(letter["id"])))

@@ -6,7 +6,7 @@ what it passes over, and one that moves back gets waiting rows for what it was n
 
 from __future__ import annotations
 
-from windsock.log.base import Moved, Start
+from windsock.log.records import Moved, Start
 from windsock.log.registry import Registry, position
 from windsock.log.transaction import LogError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from windsock.log.base import Beat, Kept, Lease, Start, Subscription
+from windsock.log.records import Beat, Kept, Lease, Start, Subscription
 from windsock.log.transaction import Row, SqlPart, Transaction, check_lease, known
 from windsock.spec import WatcherSpec, rate, start_time
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from windsock.events import Event, LeaseLost
 from windsock.log.archive import Archive, ArchivedEvent, ArchiveError, ArchiveFile, Outcome, Retained
-from windsock.log.base import Lease
+from windsock.log.records import Lease
 from windsock.log.registry import Registry, spec_of
 from windsock.log.subjects import indexed
 from windsock.log.transaction import LogError, Row, Transaction, check_lease
@@ -115,6 +115,8 @@ class Forgetting(Registry):
                 tx.rows("lock_places", watcher_id=row["id"])
                 rows = tx.rows(statement, watcher_id=row["id"], after=after, cut=cut, size=_BATCH, bodies=0)
                 forget(tx, row["id"], [found["seq"] for found in rows])
+                if rows:
+                    tx.run("count_forgotten", watcher_id=row["id"], purged=len(rows), erased=0)
             gone += len(rows)
             if len(rows) < _BATCH:
                 return gone

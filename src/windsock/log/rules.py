@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from windsock.log.base import Mark, Remembered
+from windsock.log.records import Mark, Remembered
 from windsock.log.registry import spec_of
 from windsock.log.transaction import SqlPart, Transaction
 

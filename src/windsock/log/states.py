@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from windsock.events import Event
-from windsock.log.base import StoredEvent
+from windsock.log.records import StoredEvent
 from windsock.log.subjects import SNAPSHOTS, Move, Snapshot, Standing, indexed
 from windsock.log.transaction import Row, SqlPart, Transaction, known
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from windsock.events import Event, WindsockError
-
-if TYPE_CHECKING:
-    from windsock.log.base import StoredEvent
+from windsock.log.records import StoredEvent
 
 __all__ = [
     "SNAPSHOTS",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windsock.events import Event
-from windsock.log.base import ClaimRecord, EventTrace, HeldEvent, PlaceTrace, State
 from windsock.log.ranges import unpack
+from windsock.log.records import ClaimRecord, EventTrace, HeldEvent, PlaceTrace, State
 from windsock.log.transaction import Row, SqlPart, Transaction, event_of, named
 
 

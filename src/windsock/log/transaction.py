@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from windsock.events import Event, LeaseLost, WindsockError
-from windsock.log.base import Lease
+from windsock.log.records import Lease
 
 __all__ = [
     "ALL",

@@ -120,8 +120,8 @@ class Pipeline:
             events = result.kept
             outcome.verdicts += result.filtered
             outcome.dead += result.dead
-        if self._numbers:
-            numbered = self._numbers.apply(events)
+        numbered = self._numbers.apply(events) if self._numbers else None
+        if numbered is not None:
             events = numbered.kept
             outcome.dead += numbered.dead
         sized = self._size.apply(events)
@@ -129,8 +129,8 @@ class Pipeline:
         outcome.dead += sized.dead
         if self._dedupe:
             self._label(self._dedupe, outcome)
-        if self._numbers:
-            outcome.numbers = self._numbers.label(outcome.kept)
+        if numbered is not None:
+            outcome.numbers = numbered.of(outcome.kept)
         if self._flush:
             # An event on which the flush condition fails does not close the batch; its limits will.
             outcome.flush = any(self._flush(event) is True for event in outcome.kept)

@@ -7,14 +7,31 @@ one becomes a dead letter, since nobody could say where it belongs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from windsock.events import Event
-from windsock.pipeline.base import Result, set_aside
+from windsock.events import DeadLetter, Event
+from windsock.pipeline.base import set_aside
 from windsock.pipeline.expressions import Failure, compile_value
 
-__all__ = ["NumberStep"]
+__all__ = ["NumberStep", "Numbered"]
 
 _LIMIT = 2**63
+
+
+@dataclass(slots=True)
+class Numbered:
+    """The events that have a number, the number of each, and those that have none."""
+
+    kept: list[Event] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
+
+    def of(self, events: Sequence[Event]) -> list[int]:
+        """The numbers of some of the kept events, as objects."""
+        if len(events) == len(self.kept):
+            return self.numbers
+        numbers = dict(zip(map(id, self.kept), self.numbers, strict=True))
+        return [numbers[id(event)] for event in events]
 
 
 class NumberStep:
@@ -26,9 +43,9 @@ class NumberStep:
         self._expression = expression
         self._value = compile_value(expression, watcher=watcher, option="sequence.by")
 
-    def apply(self, events: Sequence[Event]) -> Result:
+    def apply(self, events: Sequence[Event]) -> Numbered:
         """Sort the events into those with a number and those without."""
-        result = Result([])
+        result = Numbered()
         for event in events:
             number = self._number(event)
             if isinstance(number, Failure):
@@ -36,11 +53,8 @@ class NumberStep:
                 result.dead.append(set_aside(event, stage=self.name, reason=reason, error=number.reason))
             else:
                 result.kept.append(event)
+                result.numbers.append(number)
         return result
-
-    def label(self, events: Sequence[Event]) -> list[int]:
-        """The numbers of events that have one."""
-        return [number for event in events if not isinstance(number := self._number(event), Failure)]
 
     def _number(self, event: Event) -> int | Failure:
         value = self._value(event)

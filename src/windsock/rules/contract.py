@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from windsock.events import Event
 from windsock.json_path import MISSING, JsonPath
-from windsock.log.base import Mark
+from windsock.log.records import Mark
 from windsock.rules.base import Arrival, Machine, Result, Rule, Turn, iso
 from windsock.rules.correlator import Found
 from windsock.rules.learning import MOST_ARRIVALS, learned

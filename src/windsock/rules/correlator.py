@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from windsock.events import Event, Verdict, clean_text
-from windsock.log.base import Remembered, StoredEvent
+from windsock.log.records import Remembered, StoredEvent
 from windsock.pipeline.expressions import Evaluate, Failure, compile_condition, compile_text
 from windsock.rules.base import KEPT_CAUSES, Arrival, Leg, Machine, Result, Rule, Turn, stable_id
 from windsock.values import describe

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from windsock.log.base import Mark
+from windsock.log.records import Mark
 from windsock.rules import KIND, Rule, rule_of
 from windsock.rules.correlator import MAX_KEYS, Correlator, Found
 from windsock.rules.tide import PAGE, Merge, ReadsLog, Tide

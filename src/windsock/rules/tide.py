@@ -10,7 +10,8 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary, ref
 
 from windsock.events import WindsockError
-from windsock.log.base import Log, Mark, Scan, StoredEvent
+from windsock.log.base import Log
+from windsock.log.records import Mark, Scan, StoredEvent
 
 __all__ = ["Merge", "ReadsLog", "Tide"]
 

@@ -8,7 +8,7 @@ import msgspec
 
 from windsock.events import Event
 from windsock.log import Log
-from windsock.log.base import DeadRecord, PlaceTrace
+from windsock.log.records import DeadRecord, PlaceTrace
 from windsock.log.subjects import Move
 from windsock.sourcing.fold import require_history
 

@@ -28,7 +28,7 @@ import msgspec
 
 from windsock.events import Event
 from windsock.log import Log
-from windsock.log.base import Scan
+from windsock.log.records import Scan
 from windsock.log.subjects import View, ViewGone, indexed
 from windsock.pipeline.expressions import Evaluate, Failure, compile_text
 from windsock.sourcing.base import OnLog, code_version, plain

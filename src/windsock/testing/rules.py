@@ -16,7 +16,7 @@ import datetime as dt
 from typing import Any
 
 from windsock.events import Event, Verdict
-from windsock.log.base import Remembered, StoredEvent
+from windsock.log.records import Remembered, StoredEvent
 from windsock.rules.base import Rule
 from windsock.rules.correlator import MAX_KEYS, Correlator
 

@@ -15,7 +15,7 @@ import httpx
 
 from windsock.gateway.auth import sign
 from windsock.log import Log
-from windsock.log.base import Subscription, WatcherHealth
+from windsock.log.records import Subscription, WatcherHealth
 from windsock.testing.airflow_api import AirflowApi, ApiError, DagRun, TaskInstance
 from windsock.testing.scenarios import Scenario, Unmet
 from windsock.testing.stack import AirflowStack

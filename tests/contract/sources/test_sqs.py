@@ -19,7 +19,7 @@ import pytest
 
 from windsock.connections import Connection, fixed
 from windsock.events import Event, SourceError
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 from windsock.log.sqlite import SqliteLog
 from windsock.runner import Runner
 from windsock.sources import make_source, source_key

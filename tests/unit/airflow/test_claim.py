@@ -13,7 +13,7 @@ from windsock.airflow import claim as claim_module
 from windsock.airflow.claim import ClaimOperator, claim, dead_letter, group_by_key
 from windsock.events import Event, WindsockError
 from windsock.log import Log
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.spec import Batching, WatcherSpec
 
 orders = Asset("shop/orders")

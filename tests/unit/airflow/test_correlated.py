@@ -15,7 +15,7 @@ from windsock.airflow.declare import load_assets
 from windsock.airflow.keeper import Keeper
 from windsock.events import Event
 from windsock.log import Log
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.rules import all_of
 from windsock.spec import SpecError, WatcherSpec
 from windsock.watchers import CorrelatedAssetWatcher, EventWatcher, ExpectationAssetWatcher

@@ -13,7 +13,7 @@ from windsock.airflow.keeper import Keeper, run_link
 from windsock.events import Event
 from windsock.log import Log, LogUnavailable
 from windsock.log.archive import ArchiveError
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.spec import WatcherSpec
 
 

@@ -10,7 +10,7 @@ from windsock.airflow import letters
 from windsock.airflow.letters import LetterCare, alert_on_letters
 from windsock.events import Category, DeadLetter, Event
 from windsock.log import Log
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.spec import Retry, WatcherSpec
 
 told: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from windsock.airflow import listener
 from windsock.events import Event
 from windsock.log import Log, LogUnavailable
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.spec import WatcherSpec
 
 

@@ -13,7 +13,7 @@ from windsock.airflow import listener
 from windsock.airflow.outcome import MAX_ERROR, Invalid, Transient
 from windsock.events import Event, WindsockError
 from windsock.log import Log, LogUnavailable
-from windsock.log.base import DeadRecord, Write
+from windsock.log.records import DeadRecord, Write
 from windsock.spec import WatcherSpec
 
 

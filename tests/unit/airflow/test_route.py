@@ -18,7 +18,7 @@ from windsock.airflow.claim import claim
 from windsock.airflow.route import RouteToDagOperator, route, run_id_of
 from windsock.events import Event, WindsockError
 from windsock.log import Log
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.spec import SpecError, WatcherSpec
 
 ORDER = Event.make({"total": 150, "country": "de"}, source="s", type="order", id="o 1")

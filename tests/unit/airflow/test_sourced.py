@@ -12,7 +12,7 @@ from windsock.airflow import claim as claim_module
 from windsock.airflow import sourced
 from windsock.events import Event
 from windsock.log import Log
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.sourcing import IllegalTransition, Step, Transition
 from windsock.spec import WatcherSpec

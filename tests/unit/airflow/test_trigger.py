@@ -15,7 +15,7 @@ from windsock.airflow.trigger import WatcherTrigger
 from windsock.airflow.watchers import EventWatcher
 from windsock.events import Event
 from windsock.log import Log, LogUnavailable
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.sources import source_key
 from windsock.sources.memory import channel
 

@@ -18,7 +18,7 @@ from windsock.connections import Connection, fixed
 from windsock.erasure import erase
 from windsock.events import Event
 from windsock.log.archive import ArchiveError
-from windsock.log.base import Scan, Write
+from windsock.log.records import Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import Retention, WatcherSpec
 from windsock.testing.services import Unavailable

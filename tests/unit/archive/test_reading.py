@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windsock.archive import archived
 from windsock.events import Event
 from windsock.log.archive import ArchiveError
-from windsock.log.base import Scan, Write
+from windsock.log.records import Scan, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.recovery import choose, preview, replay
 from windsock.spec import Retention, WatcherSpec

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from windsock.cli import app
 from windsock.events import Category, DeadLetter, Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 from windsock.testing.clock import VirtualClock

@@ -21,7 +21,7 @@ from windsock.cli.demo.screen import LiveScreen, PlainScreen, describe
 from windsock.cli.demo.site import DAGS, DemoError, Site
 from windsock.cli.demo.trail import Row, Summary, Trail
 from windsock.events import Event
-from windsock.log.base import State, Write
+from windsock.log.records import State, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 from windsock.testing.airflow_api import AirflowApi, ApiError, DagRun

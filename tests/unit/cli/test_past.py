@@ -13,7 +13,7 @@ import pytest
 
 from unit.cli.conftest import Windsock
 from windsock.events import Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 
 Json = Callable[..., Any]

@@ -66,7 +66,7 @@ def test_a_strangers_database_is_not_touched(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     """Any other file is refused in one line, too."""
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at" * 10)
-    assert "cannot be read as an event log" in refused("dead-letters", "--log", str(tmp_path / "notes.txt"))
+    assert "cannot be read as an event log" in refused("dlq", "list", "--log", str(tmp_path / "notes.txt"))
 
 
 @pytest.mark.parametrize("url", ["mysql://somewhere/else", "postgresql://nobody@127.0.0.1:1/nothing"])

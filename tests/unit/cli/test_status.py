@@ -1,4 +1,4 @@
-"""`windsock status` and `windsock dead-letters`."""
+"""`windsock status` and `windsock dlq list`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_status_as_tables(windsock: Callable[..., Result]) -> None:
 
 def test_dead_letters_as_json(windsock_json: Callable[..., Any]) -> None:
     """Every dead letter has its reason, and its body as JSON or, if it is not even text, in base64."""
-    broken, brick = windsock_json("dead-letters")
+    broken, brick = windsock_json("dlq", "list")
     assert (brick["category"], brick["reason"], brick["dag_id"]) == (
         "rejected",
         "bricks do not fly",
@@ -59,17 +59,15 @@ def test_dead_letters_as_json(windsock_json: Callable[..., Any]) -> None:
 
 def test_dead_letters_can_be_narrowed(windsock_json: Callable[..., Any]) -> None:
     """`--watcher` and `--limit` leave the newest ones of one watcher."""
-    assert [letter["watcher"] for letter in windsock_json("dead-letters", "--watcher", "orders")] == [
-        "orders"
-    ]
-    assert [letter["watcher"] for letter in windsock_json("dead-letters", "--limit", "1")] == ["files"]
+    assert [letter["watcher"] for letter in windsock_json("dlq", "list", "--watcher", "orders")] == ["orders"]
+    assert [letter["watcher"] for letter in windsock_json("dlq", "list", "--limit", "1")] == ["files"]
 
 
 def test_dead_letters_as_a_table(windsock: Callable[..., Result]) -> None:
     """The table says why, in which Dag and run."""
-    result = windsock("dead-letters", "--table")
+    result = windsock("dlq", "list", "--table")
     line = next(line for line in result.stdout.splitlines() if "bricks do not fly" in line)
     assert "fulfil" in line
     assert "09:16:53…3SGe" in line
-    nothing = windsock("dead-letters", "--table", "--watcher", "nobody")
+    nothing = windsock("dlq", "list", "--table", "--watcher", "nobody")
     assert nothing.stdout.startswith("No dead letters in sqlite:///")

@@ -13,7 +13,7 @@ from fastapi import HTTPException, Request
 from windsock.gateway import Secret, create_app
 from windsock.gateway.auth import sign
 from windsock.log import LogUnavailable
-from windsock.log.base import Appended, EventQuery, Write
+from windsock.log.records import Appended, EventQuery, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.sources import source_key
 from windsock.spec import WatcherSpec

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 
 CORPORA = Path(__file__).parents[2] / "corpora"
 SECRET = "s3cr3t-of-the-shop"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 
 
 async def test_accepted_after_the_commit(site: Any) -> None:

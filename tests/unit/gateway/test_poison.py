@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windsock.gateway import Secret, create_app
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 

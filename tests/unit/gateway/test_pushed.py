@@ -11,7 +11,7 @@ import pytest
 
 from unit.gateway.senders import CORPORA, JSON, SECRET, only, standard
 from windsock.events import Category
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 
 PUBSUB = {
     path.name: path.read_bytes() for path in sorted((CORPORA / "gcp").glob("MessagePublishedData-*.json"))

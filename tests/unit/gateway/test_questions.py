@@ -12,7 +12,7 @@ from fastapi import HTTPException, Request
 from unit.gateway.conftest import WatchedLog
 from windsock.events import Category, DeadLetter, Event
 from windsock.gateway import Secret, create_app
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.spec import WatcherSpec
 
 READER = {"Authorization": "Bearer reader"}

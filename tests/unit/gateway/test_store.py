@@ -10,7 +10,7 @@ from windsock.events import Event
 from windsock.gateway.refusal import Refused
 from windsock.gateway.store import Store
 from windsock.log import LogUnavailable
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 

@@ -10,8 +10,8 @@ import pytest
 
 from windsock.events import Event, WindsockError, dedup_hash
 from windsock.log import LogUnavailable
-from windsock.log.base import Appended, EventQuery, Write
 from windsock.log.group import GroupCommit, Overloaded
+from windsock.log.records import Appended, EventQuery, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 

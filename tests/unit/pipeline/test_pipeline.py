@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windsock.events import Category, Event, dedup_hash
 from windsock.pipeline import Outcome, Pipeline
-from windsock.spec import Batching, SpecError, WatcherSpec
+from windsock.spec import Batching, Ordering, SpecError, WatcherSpec
 
 
 def spec(**options: Any) -> WatcherSpec:
@@ -129,6 +129,37 @@ def test_no_hashes_without_dedupe() -> None:
     """A watcher that does not dedupe labels nothing."""
     outcome = run([event(1)], dedupe=0, dedupe_key="data.n")
     assert (len(outcome.kept), outcome.dedup) == (1, [])
+
+
+def test_each_kept_event_has_its_number() -> None:
+    """Numbers stay with their events when others are too large, or have no dedup key or no number."""
+    events = [
+        event(1, {"n": 7, "k": 1}),
+        event(2, {"n": "8", "k": "x" * 2000}),
+        event(3, {"n": 9}),
+        event(4, {"n": "no", "k": 1}),
+        event(5, {"n": 10.0, "k": 2}),
+    ]
+    options = {"key": "id", "sequence": Ordering(by="data.n"), "dedupe_key": "data.k", "max_bytes": 1000}
+    outcome = run(events, **options)
+    assert (ids(outcome.kept), outcome.numbers) == (["1", "5"], [7, 10])
+    assert [letter.stage for letter in outcome.dead] == ["sequence", "size", "dedupe"]
+    assert run(events[:1], **options).numbers == [7]
+
+
+def test_a_number_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expression is not evaluated again for the events that are kept."""
+    pipeline = Pipeline.compile(spec(key="id", sequence=Ordering(by="data.n")))
+    assert pipeline._numbers is not None
+    seen: list[str] = []
+
+    def value(one: Event) -> Any:
+        seen.append(one.id)
+        return one.data["n"]
+
+    monkeypatch.setattr(pipeline._numbers, "_value", value)
+    assert pipeline.run([event(1), event(2)]).numbers == [1, 2]
+    assert seen == ["1", "2"]
 
 
 @pytest.mark.parametrize(("numbers", "flush"), [([1, 9, 2], True), ([1, 2], False), ([], False)])

@@ -7,7 +7,7 @@ import datetime as dt
 from typing import Any
 
 from windsock.events import Event
-from windsock.log.base import EventQuery, Write
+from windsock.log.records import EventQuery, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.rules.source import RuleSource
 from windsock.sources import make_source, source_key

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windsock.log.base import Remembered
+from windsock.log.records import Remembered
 from windsock.rules import absence, all_of, feeders, rule_of, window
 from windsock.rules import joins as joins_module
 from windsock.rules.correlator import FULL, Correlator

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from windsock.events import Category, DeadLetter
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.rules.letters import DeadLettersConfig, DeadLettersSource
 from windsock.sources.base import Delivery

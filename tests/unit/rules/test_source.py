@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from unit.rules.desk import Desk
+from windsock.erasure import erase
 from windsock.events import Event
-from windsock.log.base import EventQuery, Write
+from windsock.log.records import EventQuery, Write
 from windsock.log.sqlite import SqliteLog
 from windsock.rules import all_of
 from windsock.rules.waiting import waiting_for
@@ -221,4 +222,38 @@ async def test_the_runner_runs_it() -> None:
     assert record.event.key == "2"
     [health] = [one for one in log.health() if one.watcher == "paid"]
     assert (health.logged, health.filtered, health.state) == (1, 1, "stopped")
+    log.close()
+
+
+async def test_what_was_erased_is_not_written_back() -> None:
+    """A running correlation forgets an erased key too: it stores nothing of it, and nothing comes of it."""
+    log = SqliteLog(":memory:")
+    for name in ("orders", "payments"):
+        log.register(WatcherSpec(name=name, kind="memory", key="data.id"), source=name)
+    spec = WatcherSpec(name="paid", kind="correlate", options={"watcher": "paid", "rule": PAID})
+    source = source_key(spec.kind, spec.options)
+
+    def put(watcher: str, id: str) -> None:
+        event = Event.make({"id": id}, source="test", type="test", id=f"{watcher}-{id}", key=id)
+        log.append([Write(watcher=watcher, events=[event])])
+
+    async def remembered(key: str, text: bytes) -> bytes:
+        while (known := log.recall(source, key)) is None or text not in known[0]:
+            await asyncio.sleep(0.01)
+        return known[0]
+
+    async with running(log, spec), asyncio.timeout(10):
+        while log.cursor(source) is None:
+            await asyncio.sleep(0.01)
+        put("orders", "ada")
+        put("orders", "bob")
+        await remembered("ada", b"orders-ada")
+        await remembered("bob", b"orders-bob")
+        assert erase(log, key="ada").deleted == {"events": 1, "rule_states": 1}
+        put("payments", "ada")
+        assert b"orders-ada" not in await remembered("ada", b"payments-ada")
+        put("payments", "bob")
+        while not (results := log.events(EventQuery(watcher="paid"))):
+            await asyncio.sleep(0.01)
+    assert [record.event.key for record in results] == ["bob"]
     log.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windsock.events import Event
-from windsock.log.base import Write
+from windsock.log.records import Write
 from windsock.log.sqlite import SqliteLog
 from windsock.spec import WatcherSpec
 from windsock.testing.clock import VirtualClock

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from windsock.cli.demo.trail import Row
 from windsock.cli.terminal import clock, short_run
-from windsock.log.base import State
+from windsock.log.records import State
 
 __all__ = ["LiveScreen", "PlainScreen", "Screen", "make_screen"]
 

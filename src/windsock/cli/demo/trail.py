@@ -15,7 +15,7 @@ import msgspec
 from windsock.cli.demo.doors import Parcel
 from windsock.cli.demo.site import DAGS
 from windsock.log import Log
-from windsock.log.base import EventQuery, EventRecord, State
+from windsock.log.records import EventQuery, EventRecord, State
 from windsock.testing.airflow_api import AirflowApi, ApiError, DagRun
 
 __all__ = ["Row", "Summary", "Trail"]

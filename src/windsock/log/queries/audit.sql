@@ -3,27 +3,45 @@
 -- name: totals
 -- What there is to compare.
 SELECT (SELECT COUNT(*) FROM watchers) AS watchers, (SELECT COUNT(*) FROM events) AS events,
+    (SELECT CAST(COALESCE(SUM(a.count), 0) AS BIGINT) FROM archives a WHERE a.state = 'stored') AS archived,
+    (SELECT CAST(COALESCE(SUM(f.purged), 0) AS BIGINT) FROM forgotten f) AS purged,
+    (SELECT CAST(COALESCE(SUM(f.erased), 0) AS BIGINT) FROM forgotten f) AS erased,
     (SELECT COUNT(*) FROM batches) AS batches, (SELECT COUNT(*) FROM announcements) AS announcements,
     (SELECT COUNT(*) FROM subscriptions) AS subscriptions, (SELECT COUNT(*) FROM claims) AS claims,
     (SELECT COUNT(*) FROM entries) AS deliveries, (SELECT COUNT(*) FROM dead_letters) AS letters,
     (SELECT COUNT(*) FROM held) AS held, (SELECT COUNT(*) FROM replays) AS replays
 
 -- name: gap_logged
--- A watcher counts fewer events than it has, or its newest event is beyond the end that it knows of.
-SELECT w.name AS watcher, NULL AS dag_id, CAST(COUNT(e.seq) AS INTEGER) AS n, MAX(e.seq) AS first
-FROM watchers w JOIN events e ON e.watcher_id = w.id
-GROUP BY w.id, w.name, w.logged, w.last_seq HAVING COUNT(e.seq) > w.logged OR MAX(e.seq) > w.last_seq
-ORDER BY w.name
+-- A watcher counts fewer events than it has had, or its newest event is beyond the end that it knows of.
+SELECT t.watcher, NULL AS dag_id, t.stored + t.archived + t.purged + t.erased AS n,
+    (SELECT MAX(e.seq) FROM events e WHERE e.watcher_id = w.id) AS first
+FROM sums t JOIN watchers w ON w.id = t.watcher_id
+WHERE t.logged < t.stored + t.archived + t.purged + t.erased
+    OR w.last_seq < (SELECT COALESCE(MAX(e.seq), 0) FROM events e WHERE e.watcher_id = w.id)
+ORDER BY t.watcher
 
 -- name: mend_logged
--- Count what is stored.
+-- Count what there is and was.
 UPDATE watchers SET
-    logged = CASE WHEN logged < (SELECT COUNT(*) FROM events e WHERE e.watcher_id = watchers.id)
-        THEN (SELECT COUNT(*) FROM events e WHERE e.watcher_id = watchers.id) ELSE logged END,
+    logged = (SELECT CASE WHEN t.logged < t.stored + t.archived + t.purged + t.erased
+        THEN t.stored + t.archived + t.purged + t.erased ELSE t.logged END
+        FROM sums t WHERE t.watcher_id = watchers.id),
     last_seq = CASE WHEN last_seq < (SELECT COALESCE(MAX(e.seq), 0) FROM events e WHERE e.watcher_id = watchers.id)
         THEN (SELECT MAX(e.seq) FROM events e WHERE e.watcher_id = watchers.id) ELSE last_seq END
-WHERE logged < (SELECT COUNT(*) FROM events e WHERE e.watcher_id = watchers.id)
+WHERE logged < (SELECT t.stored + t.archived + t.purged + t.erased FROM sums t WHERE t.watcher_id = watchers.id)
     OR last_seq < (SELECT COALESCE(MAX(e.seq), 0) FROM events e WHERE e.watcher_id = watchers.id)
+
+-- name: gap_missing
+-- Events that a watcher logged, and that are neither here nor gone for a reason that is known.
+SELECT watcher, NULL AS dag_id, logged - stored - archived - purged - erased - lost AS n, logged AS first
+FROM sums WHERE logged > stored + archived + purged + erased + lost ORDER BY watcher
+
+-- name: mend_missing
+-- They are written off as lost.
+INSERT INTO forgotten (watcher_id, lost)
+SELECT watcher_id, logged - stored - archived - purged - erased - lost FROM sums
+WHERE logged > stored + archived + purged + erased + lost
+ON CONFLICT (watcher_id) DO UPDATE SET lost = forgotten.lost + excluded.lost
 
 -- name: gap_open_batch
 -- Events behind the last closed batch that the open batch does not count: it would never close.

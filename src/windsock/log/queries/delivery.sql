@@ -174,9 +174,10 @@ WHERE subscription_id = :subscription_id AND seq >= :first AND seq <= :last
     AND (claim_id = :claim_id OR claim_id IS NULL OR state IN ('pending', 'blocked', 'dead'))
 
 -- name: forget_dead_range
--- Dead letters that a cleared run takes up again.
+-- Dead letters that a cleared run takes up again; that of an event which has left the log stays.
 DELETE FROM dead_letters WHERE dag_id = :dag_id AND run_id = :run_id AND seq >= :first AND seq <= :last
-    AND state = 'dead'
+    AND state = 'dead' AND EXISTS (SELECT 1 FROM entries x
+        WHERE x.subscription_id = :subscription_id AND x.seq = dead_letters.seq)
 
 -- name: claimed_range
 -- The events of a stretch of a claim.

@@ -48,6 +48,13 @@ WHERE d.watcher_id = :watcher_id AND d.category = :category AND d.state = 'dead'
         THEN :cap ELSE :delay * (1 << d.retries) END <= :now
 ORDER BY since, d.id LIMIT :limit
 
+-- name: letter_to_retry
+-- What decides when an open letter is redriven by itself.
+SELECT d.id, d.category, d.retries, COALESCE(d.tried_at, d.at) AS since,
+    COALESCE(e.received_at, d.first_at) AS born, w.spec, w.max_age
+FROM dead_letters d JOIN watchers w ON w.id = d.watcher_id LEFT JOIN events e ON e.seq = d.seq
+WHERE d.id = :id AND d.state = 'dead'
+
 -- name: count_retry
 -- A letter was tried again in vain.
 UPDATE dead_letters SET retries = retries + 1, tried_at = :now WHERE id = :id AND state = 'dead'

@@ -24,6 +24,10 @@ SELECT name, owner, epoch, expires_at FROM leases ORDER BY name {lock}
 INSERT INTO leases (name, owner, epoch, expires_at) VALUES (:name, :owner, 1, :expires_at)
 ON CONFLICT (name) DO NOTHING
 
+-- name: end_lease
+-- Whoever holds a lease loses it.
+UPDATE leases SET owner = '', epoch = epoch + 1, expires_at = 0 WHERE name = :name
+
 -- name: update_lease
 -- The next owner, or the same owner with a new epoch or a later end.
 UPDATE leases SET owner = :owner, epoch = :epoch, expires_at = :expires_at WHERE name = :name

@@ -52,6 +52,12 @@ DELETE FROM entries WHERE seq = :seq
 -- Forget that an event came out of the archive.
 DELETE FROM restored WHERE seq = :seq
 
+-- name: count_forgotten
+-- Events are gone for good, and this is why.
+INSERT INTO forgotten (watcher_id, purged, erased) VALUES (:watcher_id, :purged, :erased)
+ON CONFLICT (watcher_id) DO UPDATE SET purged = forgotten.purged + excluded.purged,
+    erased = forgotten.erased + excluded.erased
+
 -- name: purge_claims
 -- Forget settled claims whose events are gone.
 DELETE FROM claims WHERE state <> 'active' AND settled_at < :before
@@ -163,8 +169,9 @@ SELECT v.id, w.name AS watcher, v.body FROM verdicts v JOIN watchers w ON w.id =
 WHERE v.id > :after AND (:watcher = '' OR w.name = :watcher) ORDER BY v.id LIMIT :size
 
 -- name: events_of_key
--- The events of a watcher with a key.
-SELECT seq, body FROM events WHERE key = :key AND watcher_id = :watcher_id ORDER BY seq LIMIT :size
+-- The events of a watcher with a key, and which of them came back out of an archive.
+SELECT e.seq, e.body, r.at AS restored_at FROM events e LEFT JOIN restored r ON r.seq = e.seq
+WHERE e.key = :key AND e.watcher_id = :watcher_id ORDER BY e.seq LIMIT :size
 
 -- name: count_of_key
 -- What there is of a key in a watcher.

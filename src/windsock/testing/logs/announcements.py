@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windsock.log.base import Announcement, Log
+from windsock.log.base import Log
+from windsock.log.records import Announcement
 from windsock.spec import Batching
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, ids, put, watch

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from windsock.events import Category, DeadLetter, Event, WindsockError
-from windsock.log.base import EventQuery, Log, Write
+from windsock.log.base import Log
+from windsock.log.records import EventQuery, Write
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import SOURCE, LogScene, event, ids, keys_of, put, watch
 

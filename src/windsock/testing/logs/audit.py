@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from windsock.events import WindsockError
-from windsock.log.base import EventQuery, Log, Write
-from windsock.spec import Batching, Ordering
+from windsock.log.base import Log
+from windsock.log.records import EventQuery, Write
+from windsock.spec import Batching, Ordering, Retention
+from windsock.testing.archive import MemoryArchive
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, ids, put, watch
 
@@ -33,7 +35,11 @@ def found(log: Log) -> list[str]:
 FAULTS: dict[str, tuple[str, ...]] = {
     "logged": ("UPDATE watchers SET logged = 1",),
     "open_batch": ("UPDATE watchers SET closed_seq = 3 WHERE closed_seq > 3",),
-    "no_event": ("DELETE FROM events WHERE seq = 2",),
+    "missing": ("DELETE FROM events WHERE seq = 1",),
+    "no_event": (
+        "DELETE FROM events WHERE seq = 2",
+        "INSERT INTO forgotten (watcher_id, purged) SELECT id, 1 FROM watchers",
+    ),
     "lost": ("DELETE FROM entries WHERE seq = 1",),
     "no_claim": ("DELETE FROM claims WHERE run_id = 'r2'",),
     "letter_open": ("UPDATE entries SET state = 'done' WHERE state = 'dead'",),
@@ -204,6 +210,50 @@ class AuditContract(LogScene):
         log.settle("fulfil", "r2", ok=True)
         log.purge(before=clock())
         assert found(log) == []
+
+    def test_the_sums_hold_whatever_is_forgotten(self, log: Log, clock: VirtualClock) -> None:
+        """Purged, archived, restored, brought back and erased events are accounted for; a lost row is not."""
+        archive = MemoryArchive()
+        watch(log, "away", retention=Retention(age=100.0, archive="memory://x"))
+        watch(log, "orders", "fulfil", max_attempts=1)
+
+        def agrees(events: int, archived: int, purged: int, erased: int) -> None:
+            assert found(log) == []
+            totals = log.totals()
+            sums = (totals["events"], totals["archived"], totals["purged"], totals["erased"])
+            assert sums == (events, archived, purged, erased)
+
+        put(log, "away", "k1", "k2", "x1", keyed=True)
+        put(log, "orders", "k3", "x2", "x3", keyed=True)
+        log.claim(["orders"], "fulfil", "r1")
+        log.settle("fulfil", "r1", ok=False)
+        clock.advance(1000)
+        agrees(6, 0, 0, 0)
+        log.purge(before=clock(), archive=archive)
+        agrees(0, 3, 3, 0)
+        [file] = log.archives()
+        events = list(archive.unpack(archive.get(file.path), "away"))
+        assert log.restore(file, events) == 3
+        [letter] = log.dead_letters(event_id="k3")
+        log.redrive([letter.id])
+        agrees(4, 3, 3, 0)
+        put(log, "away", "k4", "x4", keyed=True)
+        log.erase("k")
+        agrees(2, 3, 3, 1)
+        log.rewrite_archives(archive, lambda one: one.event.key == "k")
+        agrees(2, 1, 3, 3)
+        clock.advance(3601)
+        log.purge(before=clock(), archive=archive)
+        agrees(0, 2, 3, 3)
+        put(log, "away", "x5", keyed=True)
+        break_it(log, "DELETE FROM events WHERE id = 'x5'")
+        [gap] = log.gaps(grace=GRACE, older=OLDER)
+        assert (gap.kind, gap.watcher, gap.count, gap.first) == ("missing", "away", 1, "6")
+        log.mend("missing", grace=GRACE)
+        agrees(0, 2, 3, 3)
+        put(log, "away", "x6", keyed=True)
+        break_it(log, "DELETE FROM events WHERE id = 'x6'")
+        assert [(gap.kind, gap.count) for gap in log.gaps(grace=GRACE, older=OLDER)] == [("missing", 1)]
 
     def test_an_unknown_kind_is_refused(self, log: Log) -> None:
         """A kind that does not exist is an error, not a repair of nothing."""

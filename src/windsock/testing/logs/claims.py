@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from windsock.events import WindsockError
-from windsock.log.base import Log, State, Write
+from windsock.log.base import Log
+from windsock.log.records import State, Write
 from windsock.spec import Batching
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, ids, put, states, watch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windsock.events import LeaseLost
-from windsock.log.base import EventQuery, Log, Write
+from windsock.log.base import Log
+from windsock.log.records import EventQuery, Write
 from windsock.spec import Batching
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.leases import taken

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from windsock.events import Category
-from windsock.log.base import Log, State
+from windsock.log.base import Log
+from windsock.log.records import State
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, ids, put, states, watch
 

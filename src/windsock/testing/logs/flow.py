@@ -7,7 +7,8 @@ import random
 import pytest
 
 from windsock.events import Event
-from windsock.log.base import Log, Scan, Write
+from windsock.log.base import Log
+from windsock.log.records import Scan, Write
 from windsock.spec import Batching, Ordering
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, keys_of, put, watch

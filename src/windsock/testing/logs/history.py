@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windsock.log.base import Log, Replay, Scan
+from windsock.log.base import Log
+from windsock.log.records import Replay, Scan
 from windsock.log.transaction import LogError
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, put, watch

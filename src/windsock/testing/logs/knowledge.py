@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windsock.events import Category, DeadLetter, Event, Verdict
-from windsock.log.base import REMEMBERED, EventQuery, Log, State, Write
+from windsock.log.base import Log
+from windsock.log.records import REMEMBERED, EventQuery, State, Write
 from windsock.spec import Batching
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import SOURCE, LogScene, event, keys_of, put, states, watch
@@ -289,6 +290,17 @@ class KnowledgeContract(LogScene):
         clock.advance(501)
         log.purge(before=clock())
         assert len(put(log, "orders", "a", dedup=True)) == 1
+
+    def test_purge_leaves_the_letter_of_a_cleared_run(self, log: Log, clock: VirtualClock) -> None:
+        """A cleared run no longer finds an event that was purged, so the event's dead letter stays open."""
+        watch(log, "orders", "fulfil", max_attempts=1)
+        put(log, "orders", "a")
+        log.claim(["orders"], "fulfil", "r1")
+        clock.advance(10)
+        log.settle("fulfil", "r1", ok=False)
+        assert log.purge(before=clock() - 5) == 1
+        assert log.claim(["orders"], "fulfil", "r1") == []
+        assert [letter.event_id for letter in log.dead_letters()] == ["a"]
 
     def test_purge_counts_stay_true(self, log: Log, clock: VirtualClock) -> None:
         """Forgetting events changes neither the logged counter nor the place of a Dag."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windsock.events import LeaseLost
-from windsock.log.base import Beat, EventQuery, Lease, Log, Write
+from windsock.log.base import Log
+from windsock.log.records import Beat, EventQuery, Lease, Write
 from windsock.spec import WatcherSpec
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import SOURCE, LogScene, event, keys_of, watch

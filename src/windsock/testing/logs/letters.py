@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from windsock.events import Category, DeadLetter
-from windsock.log.base import Log, Write
+from windsock.log.base import Log
+from windsock.log.records import Revived, Write
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, put, watch
 
@@ -31,7 +32,7 @@ class LettersContract(LogScene):
         put(log, "orders", "b")
         [letter] = log.dead_letters()
         assert (letter.event_id, letter.seq, letter.attempts) == ("a", seq, 1)
-        assert log.redrive([letter.id]) == []
+        assert log.redrive([letter.id]) == Revived(delivered=1, others=[], missing=[])
         assert log.dead_letters() == []
         claimed = log.claim(["orders"], "fulfil", "two")
         assert (claimed[0].seq, claimed[0].attempt) == (seq, 0)
@@ -40,7 +41,7 @@ class LettersContract(LogScene):
         assert (closed.state, closed.settled_at is not None) == ("redriven", True)
 
     def test_redriving_twice_does_nothing_new(self, log: Log) -> None:
-        """A letter that was redriven is not redriven again while its event waits or is done."""
+        """A letter is not redriven again while its event waits or is done; nor is one that never was."""
         watch(log, "orders", "fulfil", max_attempts=1)
         put(log, "orders", "a")
         bury(log, "orders", "fulfil", "one")
@@ -48,7 +49,8 @@ class LettersContract(LogScene):
         log.redrive([letter.id])
         log.claim(["orders"], "fulfil", "two")
         log.settle("fulfil", "two", ok=True)
-        assert log.redrive([letter.id]) == []
+        nothing = Revived(delivered=0, others=[], missing=[letter.id, 999])
+        assert log.redrive([999, letter.id, 999]) == nothing
         assert log.claim(["orders"], "fulfil", "three") == []
 
     def test_first_and_last_death(self, log: Log, clock: VirtualClock) -> None:
@@ -79,7 +81,9 @@ class LettersContract(LogScene):
         watch(log, "orders", "fulfil")
         dead = DeadLetter(stage="validate", category=Category.INVALID, reason="r", body=b"{}", event_id="a")
         log.append([Write(watcher="orders", events=[], dead=[dead])])
-        [letter] = log.redrive([log.dead_letters()[0].id])
+        revived = log.redrive([log.dead_letters()[0].id])
+        [letter] = revived.others
+        assert (revived.delivered, revived.missing) == (0, [])
         assert (letter.stage, letter.body, letter.event_id) == ("validate", b"{}", "a")
         assert [open_.id for open_ in log.dead_letters()] == [letter.id]
         log.append([Write(watcher="orders", events=[event("a")], redriven=[letter.id])])
@@ -95,7 +99,7 @@ class LettersContract(LogScene):
         assert log.discard([letter.id]) == 1
         assert log.discard([letter.id]) == 0
         assert log.dead_letters() == []
-        assert log.redrive([letter.id]) == []
+        assert log.redrive([letter.id]) == Revived(delivered=0, others=[], missing=[letter.id])
         assert log.claim(["orders"], "fulfil", "two") == []
 
     @pytest.mark.parametrize(

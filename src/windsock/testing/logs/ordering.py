@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windsock.log.base import Log, State
+from windsock.log.base import Log
+from windsock.log.records import State
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, ids, put, states, watch
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windsock.events import WindsockError
-from windsock.log.base import Log, State
+from windsock.log.base import Log
+from windsock.log.records import State
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, ids, put, states, watch
 

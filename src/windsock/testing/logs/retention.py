@@ -9,7 +9,8 @@ import pytest
 
 from windsock.events import Verdict
 from windsock.log.archive import ArchivedEvent, ArchiveError, Receipt
-from windsock.log.base import Log, Scan, State, Write
+from windsock.log.base import Log
+from windsock.log.records import Scan, State, Write
 from windsock.log.transaction import LogError
 from windsock.spec import Batching, Ordering, Retention
 from windsock.testing.archive import MemoryArchive
@@ -120,7 +121,7 @@ class RetentionContract(LogScene):
         clock.advance(10)
         assert log.purge(before=clock()) == 1
         [letter] = log.dead_letters()
-        assert log.redrive([letter.id]) == []
+        assert log.redrive([letter.id]).delivered == 1
         [again] = log.claim(["orders"], "fulfil", "again")
         assert (again.id, again.seq, again.replay) == ("a", seq, f"redrive:{letter.id}")
         assert log.claim(["orders"], "audit", "again") == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from windsock.events import Category, DeadLetter
-from windsock.log.base import Log, Write
+from windsock.log.base import Log
+from windsock.log.records import Write
 from windsock.spec import Retry
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, put, watch
@@ -88,6 +89,38 @@ class RetryContract(LogScene):
         log.retried_in_vain([letter.id])
         clock.advance(10_000)
         assert (log.letters_to_retry(), log.dead_letters()[0].retries) == ([], 2)
+
+    def test_the_next_retry_is_foretold(self, log: Log, clock: VirtualClock) -> None:
+        """The time that is told is the moment the letter becomes due; each attempt is one less."""
+        watch(log, "orders", "fulfil", max_attempts=1, retry={"transient": POLICY})
+        put(log, "orders", "a")
+        for run_id, left in (("one", 2), ("two", 1)):
+            letter = bury(log, run_id)
+            told = log.next_retries([letter, 999])
+            assert {name: retry.left for name, retry in told.items()} == {letter: left}
+            clock.now = told[letter].at - 0.5
+            assert log.letters_to_retry() == []
+            clock.now = told[letter].at
+            assert log.letters_to_retry() == [letter]
+            log.redrive([letter])
+            assert log.next_retries([letter]) == {}
+        assert log.next_retries([bury(log, "three")]) == {}
+
+    def test_a_retry_that_comes_too_late_is_not_foretold(self, log: Log, clock: VirtualClock) -> None:
+        """Neither when its time lies past the event's max_age, nor when that has passed, nor unasked."""
+        policy = Retry(attempts=2, delay=100.0, jitter=0.0)
+        watch(log, "orders", "fulfil", max_attempts=1, max_age=300.0, retry={"transient": policy})
+        put(log, "orders", "a")
+        clock.advance(200)
+        letter = bury(log, "one")
+        assert list(log.next_retries([letter])) == [letter]
+        clock.advance(101)
+        assert log.next_retries([letter]) == {}
+        put(log, "orders", "b", "c")
+        clock.advance(201)
+        assert log.next_retries([bury(log, "two")]) == {}
+        put(log, "orders", "d")
+        assert log.next_retries([bury(log, "three", None)]) == {}
 
     def test_the_longest_waiting_come_first(self, log: Log, clock: VirtualClock) -> None:
         """With more letters than asked for, nobody is passed over."""

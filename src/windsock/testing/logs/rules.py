@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windsock.events import LeaseLost
-from windsock.log.base import Log, Write
+from windsock.log.base import Log
+from windsock.log.records import Beat, Write
 from windsock.testing.clock import VirtualClock
 from windsock.testing.logs.scene import LogScene, event, put, watch
 
@@ -46,6 +47,22 @@ class RulesContract(LogScene):
         log.append([write], source=SOURCE, cursor={"n": 1}, state={"k": (b"x", None)}, lease=current)
         assert log.cursor(SOURCE) == {"n": 1}
         assert log.recall(SOURCE, "k") == (b"x", None)
+
+    def test_an_erasure_sends_readers_back(self, log: Log) -> None:
+        """A reader that has an erased key in mind can store nothing of it; the next one has what is left."""
+        lease, other = log.acquire(SOURCE, "a", 10), log.acquire("another", "a", 10)
+        assert lease is not None
+        assert other is not None
+        log.append([], source=SOURCE, state={"k": (b"x", None), "l": (b"y", None)}, lease=lease)
+        assert log.erase("k", readers=[SOURCE, "nobody"], dry_run=True) == {"rule_states": 1}
+        log.renew(lease, 10)
+        assert log.erase("k", readers=[SOURCE, "nobody"]) == {"rule_states": 1}
+        with pytest.raises(LeaseLost):
+            log.append([], source=SOURCE, state={"k": (b"xx", None)}, lease=lease)
+        assert log.beat([Beat(lease=lease, state="running")], 10) == [None]
+        assert log.acquire(SOURCE, "b", 10) is not None
+        assert dict(log.remembered(SOURCE)) == {"l": (b"y", None)}
+        log.renew(other, 10)
 
     def test_marks_are_the_newest_events(self, log: Log) -> None:
         """A watcher's mark is the seq of its newest event, with its definition."""

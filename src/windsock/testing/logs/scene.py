@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from windsock.events import Event, dedup_hash
-from windsock.log.base import EventQuery, Log, State, Write
+from windsock.log.base import Log
+from windsock.log.records import EventQuery, State, Write
 from windsock.spec import WatcherSpec
 from windsock.testing.clock import VirtualClock
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from windsock.events import Event, LeaseLost
-from windsock.log.base import Log, StoredEvent, Write
+from windsock.log.base import Log
+from windsock.log.records import StoredEvent, Write
 from windsock.log.subjects import SNAPSHOTS, Move, SagaStep, Snapshot, ViewGone
 from windsock.spec import Ordering, Retention
 from windsock.testing.clock import VirtualClock

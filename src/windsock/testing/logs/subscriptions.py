@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windsock.log.base import Log, Subscription
+from windsock.log.base import Log
+from windsock.log.records import Subscription
 from windsock.spec import Batching, WatcherSpec
 from windsock.testing.logs.scene import LogScene, ids, put, watch
 

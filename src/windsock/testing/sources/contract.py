@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from windsock.log.base import State
+from windsock.log.records import State
 from windsock.sources.base import MAX_DELIVERY, Source
 from windsock.testing.sources.hooks import DAG, WATCHER, Reader, SourceHooks, Through
 

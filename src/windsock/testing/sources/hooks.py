@@ -16,7 +16,7 @@ import pytest
 
 from windsock.connections import Connection, fixed
 from windsock.events import DeadLetter, Event
-from windsock.log.base import EventQuery
+from windsock.log.records import EventQuery
 from windsock.log.sqlite import SqliteLog
 from windsock.runner import Runner, RunnerSettings
 from windsock.sources import make_source, source_class, source_key
