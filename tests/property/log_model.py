@@ -124,7 +124,6 @@ class LogModel:
         self.cursor: dict[str, int] | None = None
         self.lease: Lease | None = None
         self.epoch = 0
-        self.forgotten: set[tuple[str, str]] = set()
 
     def places_of(self, dag_id: str, watchers: Iterable[str] | None = None) -> list[Place]:
         """The Dag's places in these watchers, or in all."""
@@ -340,12 +339,10 @@ class LogModel:
                     purged += 1
                     for place in places:
                         place.entries.pop(seq, None)
-            # What a run had is remembered as long as its events; a run that is older may be forgotten.
+            # What a run had is remembered as long as one of its events, or one between them, is there.
             for place in places:
                 for run_id, run in list(place.runs.items()):
-                    if not run.active and (
-                        run.settled_at < before or not place.entries.keys() >= set(run.seqs)
-                    ):
+                    kept = run.seqs and any(run.seqs[0] <= seq <= run.seqs[-1] for seq in place.entries)
+                    if not run.active and run.settled_at < before and not kept:
                         del place.runs[run_id]
-                        self.forgotten.add((place.dag_id, run_id))
         return purged

@@ -324,15 +324,11 @@ class LogMachine(RuleBasedStateMachine):
             }
         )
 
-    def remembered(self) -> list[tuple[str, str]]:
-        """The runs of which nothing was purged."""
-        return [run for run in self.runs() if run not in self.model.forgotten]
-
-    @precondition(lambda self: self.remembered())
+    @precondition(lambda self: self.runs())
     @rule(several=several, data=st.data(), limit=st.integers(1, 6), cut=cuts)
     def claim_again(self, several: list[str], data: st.DataObject, limit: int, cut: int | None) -> None:
         """A task is retried, a run is cleared, or it claims from another watcher."""
-        dag_id, run_id = data.draw(st.sampled_from(self.remembered()))
+        dag_id, run_id = data.draw(st.sampled_from(self.runs()))
         if len(self.model.places_of(dag_id, several)) == len(several):
             self.claim(several, dag_id, run_id, limit, cut)
 

@@ -60,6 +60,7 @@ class Queue:
         self._busy = asyncio.Event()
         self._calls = asyncio.Semaphore(_CALLS)
         self._tasks: list[asyncio.Task[None]] = []
+        self._polls: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.moved = True
         """Whether something was taken or deleted since somebody last set it to false."""
@@ -95,6 +96,9 @@ class Queue:
         if self._closed:
             return
         self._closed = True
+        if self._polls and self._wait <= _PARTING:
+            # A server may go on with a poll that was broken off, and hide what it finds from everybody.
+            await asyncio.wait(self._polls, timeout=_PARTING)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -118,13 +122,13 @@ class Queue:
 
     async def _scout(self) -> None:
         """The one receiver that always waits for messages."""
-        while True:
+        while not self._closed:
             if await self._receive(self._wait) == _BATCH:
                 self._busy.set()
 
     async def _help(self) -> None:
         """One of the others: receives for as long as there is something."""
-        while True:
+        while not self._closed:
             await self._busy.wait()
             # Not at once: an answer without waiting asks only some of the servers that hold a queue.
             if not await self._receive(min(self._wait, 1)):
@@ -133,8 +137,8 @@ class Queue:
     async def _receive(self, wait: int) -> int:
         """Receive once; how many messages came."""
         asked = time.monotonic()
-        with explained(f"SQS queue {self._name!r}", self._conn_id):
-            answer = await self._client.receive_message(
+        poll = asyncio.create_task(
+            self._client.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=_BATCH,
                 WaitTimeSeconds=wait,
@@ -142,6 +146,11 @@ class Queue:
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
+        )
+        self._polls.add(poll)
+        poll.add_done_callback(self._polls.discard)
+        with explained(f"SQS queue {self._name!r}", self._conn_id):
+            answer = await poll
         messages = answer.get("Messages") or []
         if news := list(self._news(messages, time.monotonic())):
             self.moved = True

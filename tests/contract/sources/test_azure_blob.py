@@ -66,15 +66,11 @@ class Storage:
             yield client.get_queue_client(self.name)
 
     async def put(self, *keys: str, body: bytes = b"content") -> list[str]:
-        """Blobs of these names, several at a time."""
-        waiting = iter(keys)
-
-        async def work(container: Any) -> None:
-            for key in waiting:
-                await container.upload_blob(key, body, overwrite=True)
-
+        """Blobs of these names, several at a time and never far from their order."""
         async with self.container() as container:
-            await asyncio.gather(*(work(container) for _ in range(min(PARALLEL, len(keys)))))
+            for at in range(0, len(keys), PARALLEL):
+                together = keys[at : at + PARALLEL]
+                await asyncio.gather(*(container.upload_blob(key, body, overwrite=True) for key in together))
         return list(keys)
 
     async def send(self, *bodies: str) -> None:

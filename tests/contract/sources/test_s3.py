@@ -60,15 +60,13 @@ class Bucket:
             await s3.create_bucket(Bucket=self.name)
 
     async def put(self, *keys: str, body: bytes = b"content") -> list[str]:
-        """Objects under these keys, several at a time."""
-        waiting = iter(keys)
-
-        async def work(s3: Any) -> None:
-            for key in waiting:
-                await s3.put_object(Bucket=self.name, Key=key, Body=body)
-
+        """Objects under these keys, several at a time and never far from their order."""
         async with self.client() as s3:
-            await asyncio.gather(*(work(s3) for _ in range(min(PARALLEL, len(keys)))))
+            for at in range(0, len(keys), PARALLEL):
+                together = keys[at : at + PARALLEL]
+                await asyncio.gather(
+                    *(s3.put_object(Bucket=self.name, Key=key, Body=body) for key in together)
+                )
         return list(keys)
 
     async def produce(self, count: int) -> list[str]:

@@ -48,6 +48,7 @@ class Queues(SourceHooks):
     kind = "sqs"
     server: ClassVar[str] = "ministack"
     fifo: ClassVar[bool] = False
+    wait = 20
 
     @pytest.fixture(autouse=True)
     async def system(
@@ -76,7 +77,7 @@ class Queues(SourceHooks):
             yield sqs
 
     def options(self) -> dict[str, Any]:
-        return {"conn_id": "aws", "queue": self.name, "visibility": self.visibility}
+        return {"conn_id": "aws", "queue": self.name, "visibility": self.visibility, "wait": self.wait}
 
     def connections(self) -> list[Connection]:
         return [self.at(self.wire.port)]
@@ -270,7 +271,7 @@ class Features(Queues):
 
     async def test_closing_ends_the_extension(self) -> None:
         """After close another consumer gets at once what was held."""
-        self.visibility = 600
+        self.visibility, self.wait = 600, 1
         produced = await self.produce(3)
         async with self.reading() as reader:
             await reader.read(3, ack=False)
