@@ -56,6 +56,7 @@ MAX_EVENT_BYTES = 1_000_000
 MAX_IDENTITY_BYTES = 2048
 """Cap on ``id``, ``source``, ``type`` and ``key``: they are indexed, and an index entry is bounded."""
 
+_SHORT = MAX_IDENTITY_BYTES // 4
 _BINARY = (bytes, bytearray, memoryview)
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _EXTENSION_NAME = re.compile(r"[a-z0-9]+")
@@ -112,8 +113,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The event in the log that this one is a duplicate of."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened, in the CloudEvents 1.0 shape."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One thing that happened, in the CloudEvents 1.0 shape.
+
+    The garbage collector passes events by, since a burst is many of them: what they hold is JSON or bytes
+    and has no cycles.
+    """
 
     id: str
     source: str
@@ -263,6 +268,8 @@ def _text(name: str, value: object) -> str | None:
 
 
 def _identity(name: str, value: object) -> str | None:
+    if type(value) is str and 0 < len(value) < _SHORT and value.isascii() and "\0" not in value:
+        return value  # the usual one
     text = _text(name, value)
     if text and len(text) * 4 > MAX_IDENTITY_BYTES and len(text.encode()) > MAX_IDENTITY_BYTES:
         raise InvalidEvent(f"attribute {name!r} is longer than {MAX_IDENTITY_BYTES} bytes")

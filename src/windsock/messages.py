@@ -69,7 +69,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 def event_of(message: Message, options: MessageOptions, *, source: str, kind: str) -> Event:
     """The event of a message; raises :class:`InvalidEvent`, which says what is wrong and what to set."""
     headers = _joined(message.headers) if message.headers else {}
-    content_type = message.content_type or _header(headers, "content-type")
+    content_type = message.content_type or (_header(headers, "content-type") if headers else None)
     if options.format in ("auto", "cloudevents"):
         event = _cloud_event(message.body, headers, content_type)
         if event is not None:
@@ -90,7 +90,7 @@ def event_of(message: Message, options: MessageOptions, *, source: str, kind: st
         key=message.key,
         sequence=message.sequence,
         correlation=message.correlation,
-        traceparent=_header(headers, "traceparent"),
+        traceparent=_header(headers, "traceparent") if headers else None,
         datacontenttype=content_type,
         headers=headers,
         plain=plain,

@@ -104,7 +104,7 @@ def plain_json(body: bytes) -> Any:
     would have to be normalised, and the strict reader refuses what the lenient one would take.
     """
     if (
-        b"\\u" not in body
+        (b"\\" not in body or b"\\u" not in body)  # one byte is found several times as fast as two
         and len(body) < _MAX_VALUES
         and body.count(b"{") + body.count(b"[") < _MAX_DEPTH
         and _LONG_NUMBER not in body.translate(_DIGITS)

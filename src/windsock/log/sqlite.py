@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,21 @@ _CHECKPOINT_PAGES = 4000
 for."""
 _SAME_ID = "substr(id, -12) = substr(:id, -12) AND +id = :id"
 """Uses the index on the last characters of ids, which the plus keeps SQLite from reasoning away."""
-_INSERT = (
-    "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_REMEMBER = (
+    "INSERT INTO dedup (hash, seq, expires_at) VALUES {rows}"
+    " ON CONFLICT (hash) DO UPDATE SET seq = excluded.seq, expires_at = excluded.expires_at"
+    " WHERE dedup.expires_at <= ?"
 )
+_INSERT = "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body) VALUES {rows}"
 _INSERT_INDEXED = (
-    "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body, subject)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO events (seq, watcher_id, id, type, key, received_at, body, subject) VALUES {rows}"
 )
 """One more value for each row costs 3 % of an append: only a watcher with a history pays it."""
+_AT_ONCE = (500, 50, 1)
+"""Rows of one statement, as many as there are. With one for each row an append costs a quarter more, and asks
+for the interpreter after each: a source that is read in another thread and the log then work in turns."""
+_LARGE_BYTES = 4096
+"""Bodies from which on each event has its own statement: SQLite keeps what the last one was given."""
 _QUERIES = load_queries(lock="", lock_s="", binary="", share="", text="CAST(body AS TEXT)")
 
 
@@ -147,25 +156,20 @@ class _SqliteTransaction(Transaction):
     def remember(
         self, hashes: Sequence[bytes], seqs: Sequence[int], expires_at: float | None, now: float
     ) -> dict[bytes, int]:
-        # In the order of the index, neighbours share a page.
-        new = sorted(zip(hashes, seqs, strict=True))
-        stored = self._db.executemany(
-            "INSERT INTO dedup (hash, seq, expires_at) VALUES (?, ?, ?)"
-            " ON CONFLICT (hash) DO UPDATE SET seq = excluded.seq, expires_at = excluded.expires_at"
-            " WHERE dedup.expires_at <= ?",
-            ((digest, seq, expires_at, now) for digest, seq in new),
-        ).rowcount
-        if stored == len(new):
+        new = dict(zip(hashes, seqs, strict=True))
+        ordered = sorted(new)  # in the order of the index, neighbours share a page
+        rows = ((digest, new[digest], expires_at) for digest in ordered)
+        if self._insert(_REMEMBER, rows, len(ordered), now) == len(ordered):
             return {}
         known: dict[bytes, int] = {}
-        for start in range(0, len(new), _MAX_VARIABLES):
-            part = dict(new[start : start + _MAX_VARIABLES])
+        for start in range(0, len(ordered), _MAX_VARIABLES):
+            part = ordered[start : start + _MAX_VARIABLES]
             marks = ",".join("?" * len(part))
             found = self._db.execute(
                 f"SELECT hash, seq FROM dedup WHERE hash IN ({marks})",  # noqa: S608 - only question marks
-                tuple(part),
+                part,
             )
-            known.update((row["hash"], row["seq"]) for row in found if row["seq"] != part[row["hash"]])
+            known.update((row["hash"], row["seq"]) for row in found if row["seq"] != new[row["hash"]])
         return known
 
     def insert_events(
@@ -177,15 +181,40 @@ class _SqliteTransaction(Transaction):
         now: float,
         subjects: Sequence[str | None] = (),
     ) -> None:
-        rows = (
+        statement: str = _INSERT
+        rows: Iterator[tuple[Any, ...]] = (
             (seq, watcher_id, event.id, event.type, event.key, now, body)
             for seq, event, body in zip(seqs, events, bodies, strict=True)
         )
         if subjects:
             found_by = zip(rows, subjects, strict=True)
-            self._db.executemany(_INSERT_INDEXED, ((*row, subject) for row, subject in found_by))
-        else:
-            self._db.executemany(_INSERT, rows)
+            statement, rows = _INSERT_INDEXED, ((*row, subject) for row, subject in found_by)
+        large = max(map(len, bodies)) >= _LARGE_BYTES
+        self._insert(statement, rows, len(events), at_once=(1,) if large else _AT_ONCE)
+
+    def _insert(
+        self,
+        statement: str,
+        rows: Iterator[tuple[Any, ...]],
+        left: int,
+        *more: Any,
+        at_once: Sequence[int] = _AT_ONCE,
+    ) -> int:
+        """Run a statement on so many ``{rows}``, with what else it takes; how many of them it stored."""
+        stored = 0
+        for count in at_once:
+            for _ in range(left // count):
+                values = (*chain.from_iterable(islice(rows, count)), *more)
+                width = (len(values) - len(more)) // count
+                stored += self._db.execute(_with_rows(statement, width, count), values).rowcount
+            left %= count
+        return stored
+
+
+@cache
+def _with_rows(statement: str, values: int, count: int) -> str:
+    row = f"({','.join('?' * values)})"
+    return statement.replace("{rows}", ",".join([row] * count))
 
 
 def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
