@@ -74,12 +74,6 @@ class TestAirflow(SourceContract, ReaderProcesses, ServerFaults, Unreachable, Wr
         self.airflow.stop()
         self.airflow.start()
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), self.connections(port=free_port())
 

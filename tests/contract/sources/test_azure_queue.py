@@ -100,12 +100,6 @@ class TestAzureQueue(MessageContract, ReaderProcesses, ServerFaults, Unreachable
         await asyncio.to_thread(self.azurite.stop)
         await asyncio.to_thread(self.azurite.start)
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], Sequence[Connection]]:
         self.wire.cut()
         return self.options(), self.connections()

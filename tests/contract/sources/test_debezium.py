@@ -96,12 +96,6 @@ class TestDebezium(MessageContract, ReaderProcesses, ServerFaults, Unreachable, 
     async def restart_server(self) -> None:
         self.kafka.restart()
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [
             Connection(conn_id="kafka", conn_type="kafka", host=LOOPBACK, port=free_port())

@@ -123,12 +123,6 @@ class TestDebeziumEngine(
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.shop.server.restart)
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), self.connections(port=free_port())
 

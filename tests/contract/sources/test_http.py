@@ -102,12 +102,6 @@ class Hooks:
         self.api.stop()
         self.api.start()
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [shop(free_port())]
 

@@ -136,12 +136,6 @@ class TestKafka(MessageContract, ReaderProcesses, ServerFaults, Unreachable, Wro
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.kafka.restart)
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], Sequence[Connection]]:
         return self.options(), [Connection(conn_id=CONN, conn_type="kafka", host="127.0.0.1", port=1)]
 

@@ -117,12 +117,6 @@ class TestKinesis(Streams, MessageContract, ReaderProcesses, ServerFaults, Unrea
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.service.restart)
 
-    async def cut(self) -> None:
-        await asyncio.to_thread(self.wire.cut)
-
-    async def mend(self) -> None:
-        await asyncio.to_thread(self.wire.mend)
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [self.at(free_port())]
 

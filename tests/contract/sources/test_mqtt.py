@@ -125,12 +125,6 @@ class TestMqtt(OnMosquitto, MessageContract, ReaderProcesses, ServerFaults, Unre
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.mosquitto.restart)
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], Sequence[Connection]]:
         return self.options(), [self.changed(port=free_port())]
 

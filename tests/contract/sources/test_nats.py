@@ -110,12 +110,6 @@ class TestNats(
     async def restart_server(self) -> None:
         self.server.restart()
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [msgspec.structs.replace(self.known, port=free_port())]
 

@@ -108,12 +108,6 @@ class TestPostgresCdc(MessageContract, ReaderProcesses, ServerFaults, Unreachabl
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.postgres.restart)
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], Sequence[Connection]]:
         (known,) = self.connections()
         return self.options(), [msgspec.structs.replace(known, port=free_port())]

@@ -138,12 +138,6 @@ class Suite(Subscribed, MessageContract, ReaderProcesses, ServerFaults, Unreacha
             elsewhere = await publisher.create_topic(name=f"{self.topic}-elsewhere")
             await publisher.publish(topic=elsewhere.name, messages=[{"data": b"-"}] * self.sent)
 
-    async def cut(self) -> None:
-        await asyncio.to_thread(self.wire.cut)
-
-    async def mend(self) -> None:
-        await asyncio.to_thread(self.wire.mend)
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [self.service.connection_at("gcp", free_port())]
 

@@ -94,8 +94,8 @@ class Listed(SourceContract, ReaderProcesses, ServerFaults, Unreachable, Missing
     @pytest.fixture(autouse=True)
     async def system(self, serve: Serve) -> AsyncIterator[None]:
         service = serve(self.server)
-        with Wire("127.0.0.1", service.port) as wire:
-            self.bucket = Bucket(service, wire)
+        with Wire("127.0.0.1", service.port) as self.wire:
+            self.bucket = Bucket(service, self.wire)
             await self.bucket.create()
             yield
 
@@ -114,14 +114,8 @@ class Listed(SourceContract, ReaderProcesses, ServerFaults, Unreachable, Missing
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.bucket.service.restart)
 
-    async def cut(self) -> None:
-        self.bucket.wire.cut()
-
-    async def mend(self) -> None:
-        self.bucket.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], Sequence[Connection]]:
-        self.bucket.wire.cut()
+        self.wire.cut()
         return self.options(), self.connections()
 
     def missing(self) -> tuple[dict[str, Any], Sequence[Connection]]:
@@ -217,8 +211,8 @@ class NotificationSuite(SourceContract, MalformedInput, ReaderProcesses, ServerF
     @pytest.fixture(autouse=True)
     async def system(self, serve: Serve) -> AsyncIterator[None]:
         service = serve(self.server)
-        with Wire("127.0.0.1", service.port) as wire:
-            self.bucket = Bucket(service, wire)
+        with Wire("127.0.0.1", service.port) as self.wire:
+            self.bucket = Bucket(service, self.wire)
             self.notified = Notified(self.bucket)
             await self.notified.create()
             yield
@@ -248,14 +242,8 @@ class NotificationSuite(SourceContract, MalformedInput, ReaderProcesses, ServerF
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.bucket.service.restart)
 
-    async def cut(self) -> None:
-        self.bucket.wire.cut()
-
-    async def mend(self) -> None:
-        self.bucket.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], Sequence[Connection]]:
-        self.bucket.wire.cut()
+        self.wire.cut()
         return self.options(), self.connections()
 
     def missing(self) -> tuple[dict[str, Any], Sequence[Connection]]:

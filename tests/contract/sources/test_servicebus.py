@@ -111,12 +111,6 @@ class Suite(Entities, MessageContract, ReaderProcesses, ServerFaults, Unreachabl
     async def restart_server(self) -> None:
         await asyncio.to_thread(self.peer.restart)
 
-    async def cut(self) -> None:
-        await asyncio.to_thread(self.wire.cut)
-
-    async def mend(self) -> None:
-        await asyncio.to_thread(self.wire.mend)
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [self.peer.connection_at("servicebus", free_port())]
 

@@ -84,12 +84,6 @@ class TestStream(MessageContract, ReaderProcesses, ServerFaults, Unreachable, Wr
         self.api.stop()
         self.api.start()
 
-    async def cut(self) -> None:
-        self.wire.cut()
-
-    async def mend(self) -> None:
-        self.wire.mend()
-
     def unreachable(self) -> tuple[dict[str, Any], list[Connection]]:
         return self.options(), [shop(free_port())]
 

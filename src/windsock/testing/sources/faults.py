@@ -22,6 +22,7 @@ from windsock.events import SourceError
 from windsock.sources import make_source
 from windsock.testing.processes import Child, tail
 from windsock.testing.sources.hooks import SourceHooks, Through
+from windsock.testing.wire import Wire
 
 __all__ = ["Missing", "ReaderProcesses", "ServerFaults", "Unreachable", "WrongCredentials"]
 
@@ -96,17 +97,20 @@ class ReaderProcesses(SourceHooks):
 class ServerFaults(SourceHooks):
     """For sources with a server behind a connection."""
 
+    wire: Wire
+    """What the source's Connection leads through."""
+
     @abstractmethod
     async def restart_server(self) -> None:
         """Kill the server and start it again, with what it keeps on disk."""
 
-    @abstractmethod
     async def cut(self) -> None:
         """Cut every connection to the server, and let no new one through."""
+        await asyncio.to_thread(self.wire.cut)
 
-    @abstractmethod
     async def mend(self) -> None:
         """Let connections through again."""
+        await asyncio.to_thread(self.wire.mend)
 
     async def test_survives_a_restart_of_the_server(self) -> None:
         """Reading goes on by itself when the server comes back, and nothing is missing."""
