@@ -33,7 +33,8 @@ class Wire:
     def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
         self._target = (host, port)
         self._ends: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
+        self._carrying: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="windsock-wire", daemon=True)
         self._thread.start()
@@ -55,7 +56,7 @@ class Wire:
 
     def mend(self) -> None:
         """Let connections through again."""
-        if self._server is None:
+        if self._listener is None:
             self._do(self._open())
 
     def close(self) -> None:
@@ -69,28 +70,48 @@ class Wire:
         asyncio.run_coroutine_threadsafe(action, self._loop).result(30)
 
     async def _open(self) -> None:
-        self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listener = socket.create_server((LOOPBACK, self.port), backlog=1024)
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        self._loop.add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        # Not asyncio's server: what that has accepted when it is closed it forgets, unclosed.
+        try:
+            near, _ = listener.accept()
+        except OSError:  # who was there has gone
+            return
+        near.setblocking(False)
+        task = self._loop.create_task(self._carry(near))
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
 
     async def _shut(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         for end in list(self._ends):
             raw = end.get_extra_info("socket")
             with contextlib.suppress(OSError):
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             end.transport.abort()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        await asyncio.sleep(0)  # a task that has not begun could not close its connection
+        carrying = list(self._carrying)
+        for task in carrying:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*carrying, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(self, near: socket.socket) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(sock=near)
+        except BaseException:
+            near.close()
+            raise
         self._ends.add(writer)
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             self._ends.discard(writer)
             return
