@@ -173,7 +173,12 @@ def _stored(
     letters = [letter for letter in letters if letter.seq == event.seq]
     steps = [
         Step(stage="source", verdict="received", detail=f"by {trace.source}", at=trace.received_at),
-        Step(stage="log", verdict="stored", detail=f"at {event.seq}{_keyed(event)}", at=trace.received_at),
+        Step(
+            stage="log",
+            verdict="stored",
+            detail=f"seq {event.seq}{_keyed(event)}",
+            at=trace.received_at,
+        ),
     ]
     if trace.batch is None:
         steps.append(Step(stage="batch", verdict="open", detail="its batch is not closed yet"))
@@ -208,7 +213,7 @@ def _place(place: PlaceTrace) -> str:
     if place.run_id:
         parts.append(f"run {place.run_id} ({place.run_state})")
     if place.attempts:
-        parts.append(f"{place.attempts} failed attempts")
+        parts.append(f"{place.attempts} failed {'attempt' if place.attempts == 1 else 'attempts'}")
     if place.replay:
         parts.append(f"delivered again by {place.replay}")
     if not place.active:
@@ -247,7 +252,7 @@ def _not_stored(log: Log, record: VerdictRecord) -> Way:
     spec = log.watcher(record.watcher)
     received = Step(stage="source", verdict="received", at=record.at)
     if record.verdict == "duplicate":
-        detail = f"of the event at {record.seq}"
+        detail = f"of seq {record.seq}"
         step = Step(stage=record.stage, verdict=record.verdict, detail=detail, at=record.at)
         return Way(
             watcher=record.watcher, asset=None, steps=[received, step], next="nothing, the first one counts"

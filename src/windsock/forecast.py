@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -50,10 +51,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Kept events a day, on the weekdays that the past has."""
     notes: list[str]
 
-    def lines(self) -> list[str]:
-        """The forecast as text."""
+    def lines(self, *, without: Sequence[str] = ()) -> list[str]:
+        """The forecast as text; ``without`` are notes that are said elsewhere."""
+        notes = [f"  note: {note}" for note in self.notes if note not in without]
         if not self.events:
-            return [f"{self.watcher}: no forecast", *(f"  note: {note}" for note in self.notes)]
+            return [f"{self.watcher}: no forecast", *notes]
         minutes = "" if self.run_minutes_per_day is None else f", {self.run_minutes_per_day:,.1f} run minutes"
         peak = max(range(24), key=self.by_hour.__getitem__)
         weekdays = ", ".join(f"{day} {count:,.0f}" for day, count in self.by_weekday.items())
@@ -63,7 +65,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
             f"  from {self.events:,} events in {self.days:.1f} days until {_time(self.until)}",
             f"  busiest hour: {peak:02}:00 UTC with {self.by_hour[peak]:,.1f} events",
             f"  by weekday: {weekdays}",
-            *(f"  note: {note}" for note in self.notes),
+            *notes,
         ]
 
 

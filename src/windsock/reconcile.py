@@ -189,7 +189,7 @@ def reconcile(
     compared = dict(log.totals())
     notes = []
     if runs is None:
-        notes.append("runs were not compared with Airflow")
+        notes.append("runs were not compared: the log was named by hand (see --airflow)")
     else:
         compared["unsettled runs"] = len(log.active_runs())
     return Report(compared=compared, findings=found, repaired=repaired, notes=notes)

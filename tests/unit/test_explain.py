@@ -78,7 +78,7 @@ def test_a_duplicate_names_the_first_one(log: SqliteLog) -> None:
     send(log, "a")
     stored, again = explain_event(log, "a").ways
     assert said(stored)[:2] == ["source: received", "log: stored"]
-    assert again.steps[-1].detail == f"of the event at {stored.steps[1].detail.split(',')[0][3:]}"
+    assert again.steps[-1].detail == f"of {stored.steps[1].detail.split(',')[0]}"
 
 
 def test_the_whole_way_of_a_settled_event(log: SqliteLog) -> None:

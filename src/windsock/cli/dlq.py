@@ -120,8 +120,8 @@ def show(
         return
     for name, value in fields.items():
         if value is not None:
-            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            typer.echo(f"{name:<11} {text}")
+            plain = value if isinstance(value, str) else _indented(value)
+            typer.echo(f"{name:<11} {plain}")
 
 
 @dlq.command()
@@ -251,6 +251,11 @@ def _tell(result: dict[str, Any], as_json: bool | None) -> None:
         return
     for name, value in result.items():
         typer.echo(f"{name}: {value}")
+
+
+def _indented(value: object) -> str:
+    """JSON that lines up behind a field's name."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode().replace("\n", "\n" + " " * 12)
 
 
 def _in_a_line(letter: DeadRecord) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -11,6 +13,10 @@ from windsock.cli.reading import LogOption, moment, reading
 from windsock.cli.terminal import AsJson, fail, plain_errors, print_json, wants_json
 
 __all__ = ["explain"]
+
+_STEP = re.compile(r" {2}.{19} {2}.{10} (?P<verdict>[^:]+)")
+_GOOD = frozenset({"received", "stored", "closed", "announced", "claimed", "done"})
+_BAD = frozenset({"dead", "failed", "invalid", "backoff"})
 
 
 def explain(
@@ -49,5 +55,22 @@ def explain(
     if wants_json(as_json):
         print_json(found)
         return
-    for line in found.lines():
-        typer.echo(line)
+    _show(found.lines())
+
+
+def _show(lines: Iterable[str]) -> None:
+    """Each stage dim, its verdict in a colour: green goes on, red has ended, yellow waits or was left out."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    for line in lines:
+        text = Text(line)
+        if step := _STEP.match(line):
+            verdict = step["verdict"]
+            colour = "green" if verdict in _GOOD else "red" if verdict in _BAD else "yellow"
+            text.stylize("dim", 0, step.start("verdict"))
+            text.stylize(colour, *step.span("verdict"))
+        else:
+            text.stylize("bold")
+        console.print(text)

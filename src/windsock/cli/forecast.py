@@ -46,6 +46,11 @@ def forecast(
     if wants_json(as_json):
         print_json(results)
         return
+    shared = (
+        [note for note in results[0].notes if all(note in one.notes for one in results)] if results else []
+    )
     for result in results:
-        for line in result.lines():
+        for line in result.lines(without=shared):
             typer.echo(line)
+    for note in shared:
+        typer.echo(f"note: {note}")

@@ -74,7 +74,9 @@ def test_reconcile(windsock: Windsock, log_file: Path) -> None:
             log.announced(announcement)
     clean = windsock("reconcile", "--json")
     assert clean.exit_code == 0, clean.output
-    assert json.loads(clean.stdout)["report"]["notes"] == ["runs were not compared with Airflow"]
+    assert json.loads(clean.stdout)["report"]["notes"] == [
+        "runs were not compared: the log was named by hand (see --airflow)"
+    ]
     with closing(sqlite3.connect(log_file)) as file, file:
         file.execute("UPDATE watchers SET dead = 0")
     broken = windsock("reconcile", "--table")
