@@ -183,12 +183,18 @@ def _stored(
     if trace.batch is None:
         steps.append(Step(stage="batch", verdict="open", detail="its batch is not closed yet"))
     else:
-        detail = f"number {trace.batch} of {trace.batch_count} events, closed by {trace.batch_reason}"
+        detail = f"batch {trace.batch} with {trace.batch_count} events, by {trace.batch_reason}"
         steps.append(Step(stage="batch", verdict="closed", detail=detail, at=trace.batch_closed_at))
         told = "announced" if trace.announced_at else "not announced yet"
         steps.append(Step(stage="announce", verdict=told, at=trace.announced_at))
     nexts = []
     for place in trace.places:
+        steps += [
+            Step(
+                stage="run", verdict=run.state, detail=f"{place.dag_id}, run {run.run_id}", at=run.settled_at
+            )
+            for run in place.earlier
+        ]
         steps.append(
             Step(
                 stage="Dag",

@@ -106,6 +106,20 @@ def test_what_comes_next(log: SqliteLog, clock: VirtualClock) -> None:
     assert way(log, "b").next == "fulfil: it is delivered when the Dag is unpaused"
 
 
+def test_an_event_that_came_back_names_every_run(log: SqliteLog, clock: VirtualClock) -> None:
+    """The run that failed with it stands before the one that has it now."""
+    log.register(msgspec.structs.replace(SPEC, max_attempts=2), source="memory:orders")
+    send(log, "a")
+    log.claim(["orders"], "fulfil", "run-1")
+    log.settle("fulfil", "run-1", ok=False, reason="it broke")
+    clock.advance(3600)
+    log.claim(["orders"], "fulfil", "run-2")
+    log.settle("fulfil", "run-2", ok=True)
+    found = way(log, "a")
+    assert said(found)[-2:] == ["run: failed", "Dag: done"]
+    assert found.steps[-2].detail == "fulfil, run run-1"
+
+
 def test_a_dead_event_names_its_letter(log: SqliteLog) -> None:
     """The letter, its reason and the way back."""
     send(log, "a")

@@ -223,6 +223,17 @@ class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run took of one watcher."""
+
+    watcher: str
+    run_id: str
+    state: str
+    count: int
+    claimed_at: float
+    settled_at: float | None
+
+
 class PlaceTrace(msgspec.Struct, frozen=True, kw_only=True):
     """What one Dag made, or will make, of an event."""
 
@@ -246,6 +257,8 @@ class PlaceTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Pending events of the Dag before this one."""
     key_run_id: str | None
     """The run that has an earlier event of the same key, if one does."""
+    earlier: tuple[ClaimRecord, ...] = ()
+    """The runs that had it before, if it came back or was delivered again; oldest first."""
 
 
 class EventTrace(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,17 +275,6 @@ class EventTrace(msgspec.Struct, frozen=True, kw_only=True):
     batch_closed_at: float | None
     announced_at: float | None
     places: tuple[PlaceTrace, ...]
-
-
-class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run took of one watcher."""
-
-    watcher: str
-    run_id: str
-    state: str
-    count: int
-    claimed_at: float
-    settled_at: float | None
 
 
 class HeldEvent(msgspec.Struct, frozen=True, kw_only=True):

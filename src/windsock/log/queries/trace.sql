@@ -32,6 +32,13 @@ LEFT JOIN entries x ON x.subscription_id = s.id AND x.seq = :seq
 LEFT JOIN claims c ON c.id = x.claim_id
 WHERE s.watcher_id = :watcher_id AND (:seq > s.start_seq OR x.seq IS NOT NULL) ORDER BY s.dag_id
 
+-- name: claims_around
+-- The runs of a Dag whose events stand on both sides of one, or are it.
+SELECT w.name AS watcher, c.run_id, c.state, c.claimed_at, c.settled_at, c.ranges
+FROM claims c JOIN subscriptions s ON s.id = c.subscription_id JOIN watchers w ON w.id = s.watcher_id
+WHERE s.watcher_id = :watcher_id AND s.dag_id = :dag_id AND c.first_seq <= :seq AND c.last_seq >= :seq
+ORDER BY c.id
+
 -- name: list_held
 -- Events that wait for their turn.
 SELECT w.name AS watcher, h.number, n.number AS next_number, h.held_at, h.body

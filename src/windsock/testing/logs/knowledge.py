@@ -232,6 +232,25 @@ class KnowledgeContract(LogScene):
         log.heartbeat(SOURCE, "one", "paused")
         assert log.cursor(SOURCE) == {"at": 1}
 
+    def test_an_event_is_traced_through_its_runs(self, log: Log, clock: VirtualClock) -> None:
+        """Where an event stands at each Dag, and which runs had it before."""
+        watch(log, "orders", "fulfil", "audit", max_attempts=3)
+        put(log, "orders", "a", "b")
+        log.claim(["orders"], "audit", "only")
+        for run_id in ("first", "second"):
+            assert log.claim(["orders"], "fulfil", run_id)
+            log.settle("fulfil", run_id, ok=False)
+            clock.advance(3600)
+        log.claim(["orders"], "fulfil", "third", limit=1)
+        log.settle("fulfil", "third", ok=True)
+        [a] = log.trace("a", watcher="orders")
+        [b] = log.trace("b")
+        ways = [(place.dag_id, place.run_id, place.state, place.attempts) for place in a.places]
+        assert ways == [("audit", "only", State.CLAIMED, 0), ("fulfil", "third", State.DONE, 2)]
+        earlier = [[(run.run_id, run.state, run.count) for run in one.places[1].earlier] for one in (a, b)]
+        assert earlier == [[("first", "failed", 2), ("second", "failed", 2)]] * 2
+        assert a.places[0].earlier == ()
+
     def test_purge_forgets_only_what_is_settled_and_old(self, log: Log, clock: VirtualClock) -> None:
         """Old events that every Dag has done or dead go; all others stay and can be claimed."""
         watch(log, "orders", "fulfil", "audit", max_attempts=1, batch=Batching(size=1))
