@@ -62,8 +62,7 @@ class SourceContract(SourceHooks):
             await self._produce_and_read(reader, 3)
             cursor = reader.cursor()
             unacked = await self.produce(3)
-            await reader.read(6, ack=False)
-            first = reader.events[3:]
+            first = await reader.glimpse()
         async with self.reading(cursor) as reader:
             if self.guarantees.delivery == "at most once":
                 unacked, first = [], []
@@ -73,13 +72,13 @@ class SourceContract(SourceHooks):
             events = await reader.read(len(unacked) + 1)
         self.check(events, unacked + sentinel)
         if self.guarantees.once != "never":
-            assert again == {event.id for event in first}
+            assert again >= {event.id for event in first}
 
     async def test_redelivers_from_the_start(self) -> None:
         """A crash before the very first commit loses nothing, unless at most once is all that is promised."""
         async with self.reading() as reader:
             produced = await self.produce(3)
-            await reader.read(3, ack=False)
+            await reader.glimpse()
         if self.guarantees.delivery == "at most once":
             produced = []
         async with self.reading() as reader:

@@ -61,6 +61,18 @@ class Reader:
         await self.until(lambda reader: len(reader.events) >= count, ack=ack)
         return self.events
 
+    async def glimpse(self) -> list[Event]:
+        """Read on until there are more events, and ack none of them; those events.
+
+        A source may go no further before it is acked, so all that was produced need not be among them.
+        """
+        known = len(self.events)
+        while len(self.events) == known:
+            delivery = await self.next()
+            if not delivery.events:
+                await delivery.ack()
+        return self.events[known:]
+
     def cursor(self, before: Cursor | None = None) -> Cursor | None:
         """The last cursor that came, through JSON as the log stores it; else the one ``before``."""
         for delivery in reversed(self.deliveries):
