@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -100,6 +101,14 @@ class Field:
     def subscribed(self, dag_id: str) -> Callable[[], bool]:
         """A question for ``stack.wait_for``: does the log know the Dag?"""
         return lambda: bool(self.log.subscriptions(dag_id=dag_id))
+
+
+@contextmanager
+def shut(gate: Path) -> Iterator[None]:
+    """While tasks that ask for a shared lock on this file wait."""
+    with gate.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

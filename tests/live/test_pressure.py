@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from live.field import shut
 from windsock.log import Log, open_log
 from windsock.testing.stack import AirflowStack
 
 pytestmark = pytest.mark.live
 
 DAGS = """
-import time
+import fcntl
 from pathlib import Path
 
 from airflow.sdk import Asset, dag, task
@@ -31,8 +32,8 @@ def takes(name, priority):
         @task
         def take():
             events = claim(asset)
-            while not (folder.parent / "go").exists():
-                time.sleep(0.2)
+            with (folder.parent / "gate").open("a") as gate:
+                fcntl.flock(gate, fcntl.LOCK_SH)
             for event in events:
                 (folder.parent / f"had-{{event.data['name']}}").touch()
 
@@ -83,18 +84,18 @@ def test_sources_stop_by_priority_and_all_arrives(stack: AirflowStack, log: Log,
 
     for dag_id in ("views", "payments"):
         stack.wait_for(lambda dag_id=dag_id: log.subscriptions(dag_id=dag_id), 120, f"{dag_id}'s place")
-    drop("views", 10)
-    stack.wait_for(lambda: state("views") == "paused", 60, "the less important source to stop")
-    drop("views", 1)  # may be read: what a source was waiting for when it was paused is taken
-    drop("payments", 1)
-    stack.wait_for(lambda: backlog("payments") == 1, 60, "the more important one, which has room")
-    stack.wait_for(lambda: state("payments") == "paused", 60, "the more important source to stop, too")
-    drop("views", 9)
-    drop("payments", 5)
-    [views] = [one for one in log.health() if one.watcher == "views"]
-    assert "high_water_total 10" in (views.error or "")
-    assert backlog("views") in (10, 11)
-    (tmp_path / "go").touch()
+    with shut(tmp_path / "gate"):
+        drop("views", 10)
+        stack.wait_for(lambda: state("views") == "paused", 60, "the less important source to stop")
+        drop("views", 1)  # may be read: what a source was waiting for when it was paused is taken
+        drop("payments", 1)
+        stack.wait_for(lambda: backlog("payments") == 1, 60, "the more important one, which has room")
+        stack.wait_for(lambda: state("payments") == "paused", 60, "the more important source to stop, too")
+        drop("views", 9)
+        drop("payments", 5)
+        [views] = [one for one in log.health() if one.watcher == "views"]
+        assert "high_water_total 10" in (views.error or "")
+        assert backlog("views") in (10, 11)
 
     def had() -> set[str]:
         return {path.name.removeprefix("had-") for path in tmp_path.glob("had-*")}

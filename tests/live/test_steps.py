@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from live.field import Field
+from live.field import Field, shut
 from windsock.log.records import EventQuery
 
 pytestmark = pytest.mark.live
@@ -266,11 +266,11 @@ def test_a_source_is_paused_and_goes_on(field: Field) -> None:
         return next(one.state for one in field.log.health() if one.watcher == "step_pressure")
 
     field.stack.wait_for(field.subscribed("step_pressure"), 120, "the subscription")
-    dropped = drop(*range(6))
-    field.stack.wait_for(lambda: state() == "paused", 60, "the source to be paused")
-    dropped += drop(*range(6, 20))
-    assert field.log.backlog(["step_pressure"]) == 6
-    (field.folder / "let_go").touch()
+    with shut(field.folder / "gate"):
+        dropped = drop(*range(6))
+        field.stack.wait_for(lambda: state() == "paused", 60, "the source to be paused")
+        assert field.log.backlog(["step_pressure"]) == 6
+        dropped += drop(*range(6, 20))
     arrive(field, "step_pressure", dropped)
     field.stack.wait_for(lambda: state() == "running", 60, "the source to go on")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,9 @@ def number(event: Event) -> Any:
 
 
 def held_up(event: Event) -> Any:
-    """Takes its time, until the test lets it go."""
-    while not (INBOX.parent / "let_go").exists():
-        time.sleep(0.2)
+    """Waits while the test keeps the gate shut."""
+    with (INBOX.parent / "gate").open("a") as gate:
+        fcntl.flock(gate, fcntl.LOCK_SH)
     return event.data["name"]
 
 
