@@ -78,7 +78,7 @@ class EventExplanation(msgspec.Struct, frozen=True, kw_only=True):
         lines = []
         for way in self.ways:
             lines.append(f"{way.watcher} ({way.asset or 'no asset'})")
-            lines += [f"  {_clock(step.at)}  {step.stage:<10} {_said(step)}" for step in way.steps]
+            lines += [_line(step) for step in way.steps]
             lines.append(f"  next: {way.next}")
         return lines
 
@@ -93,7 +93,7 @@ class DagExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """The explanation as text."""
-        steps = [f"  {_clock(step.at)}  {step.stage:<10} {_said(step)}" for step in self.steps]
+        steps = [_line(step) for step in self.steps]
         return [f"{self.dag_id} at {_clock(self.at)}: {self.conclusion}", *steps]
 
 
@@ -315,8 +315,9 @@ def _keyed(event: Event) -> str:
     return f", key {event.key!r}" if event.key is not None else ""
 
 
-def _said(step: Step) -> str:
-    return f"{step.verdict}: {step.detail}" if step.detail else step.verdict
+def _line(step: Step) -> str:
+    said = f"{step.verdict}: {step.detail}" if step.detail else step.verdict
+    return f"  {_clock(step.at)}  {step.stage:<10} {said}"
 
 
 def _clock(moment: float | None) -> str:
